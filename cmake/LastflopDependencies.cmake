@@ -1,0 +1,28 @@
+# Everything lastflop takes from outside, found by package. Nothing is downloaded here.
+
+find_program(LASTFLOP_CCACHE ccache)
+if(LASTFLOP_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LASTFLOP_CCACHE})
+endif()
+
+# Finds a package or says which Debian or Ubuntu package to install.
+macro(lastflop_require name debian_package)
+  find_package(${name} ${ARGN} QUIET)
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "lastflop needs ${name}: install the package ${debian_package} "
+                        "(tools/setup.sh installs all of them)")
+  endif()
+endmacro()
+
+lastflop_require(Threads libc6-dev)
+lastflop_require(absl libabsl-dev CONFIG)
+lastflop_require(Protobuf libprotobuf-dev)
+lastflop_require(gRPC libgrpc++-dev CONFIG)
+lastflop_require(SQLite3 libsqlite3-dev)
+lastflop_require(yaml-cpp libyaml-cpp-dev CONFIG)
+lastflop_require(nlohmann_json nlohmann-json3-dev CONFIG)
+lastflop_require(CLI11 libcli11-dev CONFIG)
+if(LASTFLOP_TESTS)
+  lastflop_require(GTest libgtest-dev)
+  lastflop_require(benchmark libbenchmark-dev CONFIG)
+endif()

@@ -1,0 +1,39 @@
+#include "common/machine.h"
+
+#include <cmath>
+#include <optional>
+
+namespace lastflop {
+namespace {
+
+constexpr double kBytesPerMicroPerGbPerS = 1e3;  // 1 GB/s = 1e9 B/s = 1e3 B/us.
+
+}  // namespace
+
+std::optional<double> ColdReadMicros(const Machine& machine, double bytes) {
+  if (bytes <= 0) {
+    return 0.0;
+  }
+  const auto& curve = machine.cold_read;
+  if (curve.empty()) {
+    if (!machine.peak_bandwidth_gb_per_s.has_value()) {
+      return std::nullopt;
+    }
+    return bytes / (*machine.peak_bandwidth_gb_per_s * kBytesPerMicroPerGbPerS);
+  }
+  if (bytes <= curve.front().bytes) {
+    // Below the first point the time is proportional to the bytes: a lower bound, which a floor
+    // must be.
+    return curve.front().us * bytes / curve.front().bytes;
+  }
+  for (size_t i = 1; i < curve.size(); ++i) {
+    if (bytes <= curve[i].bytes) {
+      const double share = std::log(bytes / curve[i - 1].bytes) /
+                           std::log(curve[i].bytes / curve[i - 1].bytes);
+      return curve[i - 1].us * std::pow(curve[i].us / curve[i - 1].us, share);
+    }
+  }
+  return curve.back().us * bytes / curve.back().bytes;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "common/pair.h"  // Pair: what an estimate is made from.

@@ -1,0 +1,193 @@
+#pragma once
+
+#include <cstdint>
+
+#include "common/model.h"
+#include "common/words.h"
+
+// Shapes of every op of a step: what planner, executor, kernels and references share.
+//
+// Tensors between ops are bf16, row-major, and every kernel accumulates in fp32; router scores,
+// top-k weights and logits are fp32. A weight matrix is [out_features, in_features] row-major, as
+// checkpoints store it. All sizes are one rank's.
+namespace lastflop {
+
+// out[t, h] = table[token_id[t] - vocab_begin, h], zeros where the id is another rank's.
+struct EmbeddingShape {
+  int64_t num_tokens = 0;
+  int64_t hidden_size = 0;
+  int64_t vocab_begin = 0;
+  int64_t vocab_rows = 0;  // Of this rank.
+};
+
+// residual[t, i] += in[t, i] when add_residual (else residual = in); out = rmsnorm(residual) * gain.
+// A norm over parts of a row (qk_norm, q_a and kv_a norms of MLA) has add_residual false, works in
+// place on `rows` rows of `size` with row pitch `stride`.
+struct NormShape {
+  int64_t rows = 0;
+  int64_t size = 0;
+  int64_t stride = 0;
+  double epsilon = 1e-6;
+  bool add_residual = false;
+};
+
+// out[t, n] = sum_k in[t, k] * weight[n, k] (+ bias[n]).
+struct GemmShape {
+  int64_t num_tokens = 0;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  WeightStorage storage;
+  bool bias = false;
+  bool fp32_out = false;  // Router scores and logits.
+};
+
+// MLA's absorbed products, one small matrix a head:
+// out[t, head, n] = sum_k in[t, head, k] * weight[head, n, k].
+struct HeadGemmShape {
+  int64_t num_tokens = 0;
+  int64_t num_heads = 0;
+  int64_t out_features = 0;  // Per head.
+  int64_t in_features = 0;   // Per head.
+  int64_t in_stride = 0;     // Elements between heads of a token in `in`.
+  int64_t out_stride = 0;    // Elements between heads of a token in `out`.
+};
+
+// Rotary embedding on query and key, and the write of key and value of the new tokens into the
+// cache. gqa: `qkv` is [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim].
+// mla: query is [num_tokens, num_heads, qk_nope + qk_rope] and the cache row is kv_lora_rank +
+// qk_rope_head_dim wide.
+struct RopeShape {
+  AttentionKind kind = AttentionKind::kGqa;
+  int64_t num_sequences = 0;
+  int64_t query_tokens = 1;      // Per sequence: 1, draft + 1, or the prompt.
+  int64_t context = 0;           // Tokens already in the cache.
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;          // gqa
+  int64_t rotary_dim = 0;
+  int64_t kv_lora_rank = 0;      // mla
+  int64_t qk_nope_head_dim = 0;  // mla
+  int64_t qk_rope_head_dim = 0;  // mla
+  double theta = 10000.0;
+  CacheFormat cache = CacheFormat::kBf16;
+};
+
+// Softmax attention of the new tokens over cache and themselves (causal among themselves).
+// gqa cache: keys and values, each [num_sequences, context + query_tokens, num_kv_heads, head_dim].
+// mla cache: [num_sequences, context + query_tokens, kv_lora_rank + qk_rope_head_dim], one for all
+// heads, values are its first kv_lora_rank columns (absorbed form).
+struct AttentionShape {
+  AttentionKind kind = AttentionKind::kGqa;
+  int64_t num_sequences = 0;
+  int64_t query_tokens = 1;
+  int64_t context = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;          // gqa
+  int64_t kv_lora_rank = 0;      // mla
+  int64_t qk_rope_head_dim = 0;  // mla
+  double softmax_scale = 0;
+  CacheFormat cache = CacheFormat::kBf16;
+};
+
+// scores[t, e] -> expert_ids[t, k], weights[t, k]: scoring, correction bias, grouped top-k,
+// renormalisation and scaling as RouterDims says; `opportunistic_keep` > 0 limits a batch to the
+// experts that any token has among its best so many (DESIGN: moe.expert_activation).
+struct RouterShape {
+  int64_t num_tokens = 0;
+  int64_t num_experts = 0;
+  int64_t top_k = 0;
+  RouterDims router;
+  int64_t opportunistic_keep = 0;
+};
+
+// Groups (token, k) pairs by local expert: offsets[num_local_experts + 1] and the sorted pair list.
+struct PermuteShape {
+  int64_t num_tokens = 0;
+  int64_t top_k = 0;
+  int64_t num_experts = 0;
+  int64_t first_expert = 0;      // The rank's experts are [first_expert, first + num_local_experts).
+  int64_t num_local_experts = 0;
+};
+
+// Routed experts. gate_up: in is [num_tokens, hidden], out is [pairs, 2 * intermediate], gate rows
+// first; down: in is [pairs, intermediate], out is [pairs, hidden]. `pairs` is known on the device
+// only, at most num_tokens * top_k.
+struct ExpertGemmShape {
+  int64_t num_tokens = 0;
+  int64_t top_k = 0;
+  int64_t num_local_experts = 0;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  bool gather_tokens = false;    // gate_up reads rows of tokens by the pair list.
+  WeightStorage storage;
+  ActivationFormat activations = ActivationFormat::kBf16;
+  TileOrder tile_order = TileOrder::kRowMajor;
+  int64_t group_m = 0;
+};
+
+// out[r, f] = silu(in[r, f]) * in[r, intermediate_size + f].
+struct ActivationShape {
+  int64_t rows = 0;              // Upper bound when the rows are pairs.
+  int64_t intermediate_size = 0;
+  bool rows_are_pairs = false;   // The real number is the permutation's last offset.
+};
+
+// out[t, h] = sum over the token's pairs on this rank of weight * in[pair, h] (+ shared[t, h]).
+struct CombineShape {
+  int64_t num_tokens = 0;
+  int64_t top_k = 0;
+  int64_t hidden_size = 0;
+  bool add_shared = false;
+};
+
+// gate_up, activation, down and combine in one kernel.
+struct FusedMoeShape {
+  int64_t num_tokens = 0;
+  int64_t top_k = 0;
+  int64_t num_local_experts = 0;
+  int64_t hidden_size = 0;
+  int64_t moe_intermediate_size = 0;  // Of this rank.
+  WeightStorage storage;
+  TileOrder tile_order = TileOrder::kRowMajor;
+  bool add_shared = false;
+};
+
+// Dequantizes the weights of the experts that this step touches into a bf16 buffer.
+struct DequantShape {
+  int64_t num_local_experts = 0;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  WeightStorage storage;
+};
+
+// Sum over ranks of `elements` bf16 values, in place.
+struct AllReduceShape {
+  int64_t elements = 0;
+  int64_t ranks = 1;
+  AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
+  ActivationFormat payload = ActivationFormat::kBf16;
+};
+
+// dispatch: every token row goes to the ranks that own its experts; combine: the way back, summed.
+struct AllToAllShape {
+  int64_t num_tokens = 0;        // Of this rank.
+  int64_t top_k = 0;
+  int64_t hidden_size = 0;
+  int64_t num_experts = 0;
+  int64_t ranks = 1;
+  bool combine = false;
+  AllToAllAlgorithm algorithm = AllToAllAlgorithm::kP2p;
+  ActivationFormat payload = ActivationFormat::kBf16;
+};
+
+// Greedy choice over this rank's logits [num_tokens, vocab_rows], then over ranks: the (value, id)
+// pairs travel, not the logits.
+struct SampleShape {
+  int64_t num_tokens = 0;
+  int64_t vocab_rows = 0;
+  int64_t vocab_begin = 0;
+  int64_t ranks = 1;
+};
+
+}  // namespace lastflop

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collectives/gang.h"
+#include "common/campaign.h"
+#include "common/plan.h"
+#include "common/trial.h"
+
+// The seam between the sampling loop, which knows the method (DESIGN section 4), and a backend,
+// which knows a device. One implementation for the CPU, one for CUDA.
+namespace lastflop {
+
+// One timed step on this rank. Layers are scaled to the model's (Step::moe_layer_scale), what
+// happens once a step is not.
+struct StepTiming {
+  double us = 0;
+  double wait_us = 0;        // Of `us`, spent waiting for other ranks before a collective.
+  bool throttled = false;
+};
+
+// A plan made ready on this rank at one point: weights, buffers, graph. Not thread-safe.
+class Arm {
+ public:
+  virtual ~Arm() = default;
+
+  // Makes inputs and routing of draw `draw` current. Untimed, and complete when it returns. Equal
+  // draws give equal data in both arms of a pair and on every rank.
+  virtual absl::Status SetDraw(int64_t draw) = 0;
+
+  // Runs the step once and waits for it.
+  virtual absl::StatusOr<StepTiming> Run() = 0;
+
+  // Runs the step of `draw` with poisoned buffers at the timed configuration and compares what
+  // it wrote with the plain reference. A wrong result is a CheckResult with ok false; an error
+  // means that the check could not be made.
+  virtual absl::StatusOr<CheckResult> Check(int64_t draw) = 0;
+
+  // The final hidden states [num_tokens, hidden_size] of the last Run() or Check(), as fp32, and
+  // the chosen experts per layer: for the error of a lossy variant against the baseline.
+  virtual absl::StatusOr<std::vector<float>> Output() = 0;
+  virtual absl::StatusOr<std::vector<int32_t>> ChosenExperts() = 0;
+
+  // A run of its own with every op timed apart, median over `num_samples` steps; closes to
+  // `step_us` with the residual under OpCategory::kHost.
+  struct Breakdown {
+    std::vector<BreakdownEntry> entries;
+    double step_us = 0;
+    std::string method;
+  };
+  virtual absl::StatusOr<Breakdown> MeasureBreakdown(int num_samples) = 0;
+
+  // What really runs: `auto` resolved, clamped values; and a note in words.
+  virtual Plan effective_plan() const = 0;
+  virtual std::string effective_note() const = 0;
+
+  // Output tokens of the deployment a step, and realised routing of the current draw.
+  virtual double tokens_per_step() const = 0;
+  virtual double unique_experts() const = 0;
+  virtual double imbalance() const = 0;
+  virtual double capture_us() const = 0;
+  // Lower bound of the step's time on the declared peaks of the machine, scaled; 0 when unknown.
+  // A faster sample is invalid.
+  virtual double least_possible_us() const = 0;
+};
+
+// The device of one child process.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // Makes `plan` ready at `point`. `gang` is outlived by the arm. Errors: Unimplemented for a field
+  // that this backend cannot honour (standing `unsupported`; the message names field, value and
+  // reason), InvalidArgument or ResourceExhausted for what does not fit (`infeasible`).
+  virtual absl::StatusOr<std::unique_ptr<Arm>> Prepare(const Plan& plan, const Point& point,
+                                                       Gang& gang) = 0;
+
+  // Device, driver, cores, clocks: what a result must say of where it ran.
+  virtual std::map<std::string, std::string> Environment() = 0;
+
+  // FNV-1a over a sample of the weights and inputs that data_seed gives.
+  virtual std::string DataChecksum() = 0;
+};
+
+// What all attempts of a launch share.
+struct BackendOptions {
+  Model model;
+  MeasureOptions measure;
+  Machine machine;          // Declared or detected.
+  int64_t layers_kept = 0;
+  uint64_t data_seed = 0;
+  int rank = 0;
+  int num_ranks = 1;
+  int device_index = 0;
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options);
+
+}  // namespace lastflop
