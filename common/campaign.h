@@ -17,9 +17,9 @@ namespace lastflop {
 // Which experts the tokens of a step go to. A draw of it is made per pair by step/routing.h.
 struct Routing {
   Distribution distribution = Distribution::kUniform;
-  double exponent = 1.0;      // zipf: popularity of the r-th expert ~ r^-exponent, permuted per layer.
+  double exponent = 1.0;  // zipf: popularity of the r-th expert ~ r^-exponent, permuted per layer.
   uint64_t seed = 1;
-  std::string trace_file;     // trace: as written in the campaign.
+  std::string trace_file;  // trace: as written in the campaign.
   // trace: expert popularity counts per layer, [layer][expert], read by spec/.
   std::vector<std::vector<double>> trace_popularity;
 };
@@ -27,10 +27,10 @@ struct Routing {
 // One workload point.
 struct Point {
   Phase phase = Phase::kDecode;
-  int64_t batch = 0;          // Concurrent sequences over the whole deployment.
-  int64_t context = 0;        // decode: tokens in the cache; prefill: prompt tokens per sequence.
-  double time_share = 0;      // Of today's serving time; shares of a campaign sum to 1.
-  Routing routing;            // The workload's, unless the point overrides it.
+  int64_t batch = 0;      // Concurrent sequences over the whole deployment.
+  int64_t context = 0;    // decode: tokens in the cache; prefill: prompt tokens per sequence.
+  double time_share = 0;  // Of today's serving time; shares of a campaign sum to 1.
+  Routing routing;        // The workload's, unless the point overrides it.
 
   // "decode b64 c4096": how reports name a point.
   std::string Label() const;
@@ -46,10 +46,10 @@ struct Effort {
 
 // What somebody says an intervention gives.
 struct Claim {
-  double low = 0;              // Speedup, 1.2 = +20%.
+  double low = 0;  // Speedup, 1.2 = +20%.
   std::optional<double> high;
-  std::string of = "step";     // step | moe | op:NAME
-  std::optional<int64_t> batch_low;   // Inclusive range of batches it is claimed for.
+  std::string of = "step";           // step | moe | op:NAME
+  std::optional<int64_t> batch_low;  // Inclusive range of batches it is claimed for.
   std::optional<int64_t> batch_high;
   std::string source;
 };
@@ -85,21 +85,21 @@ struct Intervention {
 
 struct MeasureOptions {
   int64_t launches = 3;
-  int64_t min_pairs = 30;        // Over all launches.
-  double half_width = 0.005;     // Of the interval of the speedup, relative.
+  int64_t min_pairs = 30;                    // Over all launches.
+  double half_width = 0.005;                 // Of the interval of the speedup, relative.
   std::chrono::milliseconds max_time{3000};  // Timed sampling of one trial, all launches together.
   double confidence = 0.95;
   double min_effect = 0.01;
   int64_t max_attempts = 3;
-  bool warm = false;             // One layer in a loop, labelled `warm`.
-  bool zeros = false;            // Zero data instead of random, labelled.
+  bool warm = false;   // One layer in a loop, labelled `warm`.
+  bool zeros = false;  // Zero data instead of random, labelled.
   bool breakdown = true;
 };
 
 struct Budget {
   std::optional<double> effort_hours;
   std::optional<std::chrono::milliseconds> wall;
-  double max_error = 0;          // A lossy intervention within it ranks with the exact ones.
+  double max_error = 0;  // A lossy intervention within it ranks with the exact ones.
 };
 
 struct Economics {
@@ -112,16 +112,17 @@ struct Campaign {
   std::string name;
   std::string question;
   Model model;
-  int64_t layers_kept = 0;       // 0: all; else so many MoE layers are kept, rotated and scaled.
+  int64_t layers_kept = 0;  // 0: all; else so many MoE layers are kept, rotated and scaled.
   bool machine_auto = true;
-  Machine machine;               // From the file, or detected by the workers when auto.
+  Machine machine;  // From the file, or detected by the workers when auto.
   Plan baseline;
   std::vector<Point> points;
   MeasureOptions measure;
   Budget budget;
   Economics economics;
   std::vector<Intervention> interventions;
-  std::optional<Fidelity> fidelity;  // --fidelity; unset lets the coordinator choose full if it can.
+  std::optional<Fidelity>
+      fidelity;  // --fidelity; unset lets the coordinator choose full if it can.
   std::vector<std::string> overrides;  // --set path=value, as given.
   std::vector<std::string> warnings;
 };

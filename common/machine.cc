@@ -28,8 +28,8 @@ std::optional<double> ColdReadMicros(const Machine& machine, double bytes) {
   }
   for (size_t i = 1; i < curve.size(); ++i) {
     if (bytes <= curve[i].bytes) {
-      const double share = std::log(bytes / curve[i - 1].bytes) /
-                           std::log(curve[i].bytes / curve[i - 1].bytes);
+      const double share =
+          std::log(bytes / curve[i - 1].bytes) / std::log(curve[i].bytes / curve[i - 1].bytes);
       return curve[i - 1].us * std::pow(curve[i].us / curve[i - 1].us, share);
     }
   }

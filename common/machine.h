@@ -16,23 +16,23 @@ struct ReadCurvePoint {
 // A host and its devices, detected or read from experiments/machines/. Peaks are per device; unset
 // means unknown, and what depends on it is n/a.
 struct Machine {
-  std::string name;                 // "auto" until detected.
-  std::string backend = "cpu";      // cpu | cuda
-  std::string device_name;          // "NVIDIA H200", or the CPU's model name.
-  std::string architecture;         // "sm_90a", "x86_64 avx2"
-  int64_t num_devices = 0;          // cuda: GPUs. cpu: cores.
+  std::string name;             // "auto" until detected.
+  std::string backend = "cpu";  // cpu | cuda
+  std::string device_name;      // "NVIDIA H200", or the CPU's model name.
+  std::string architecture;     // "sm_90a", "x86_64 avx2"
+  int64_t num_devices = 0;      // cuda: GPUs. cpu: cores.
   int64_t num_cores = 0;
-  int64_t memory_bytes = 0;         // Of one device; cpu: of the host.
-  int64_t l2_bytes = 0;             // Last-level cache.
+  int64_t memory_bytes = 0;                       // Of one device; cpu: of the host.
+  int64_t l2_bytes = 0;                           // Last-level cache.
   std::optional<double> peak_bandwidth_gb_per_s;  // Declared; faster than it is invalid.
   std::optional<double> peak_bf16_tflop_per_s;
   std::optional<double> peak_fp8_tflop_per_s;
   std::optional<double> peak_fp4_tflop_per_s;
-  std::optional<double> link_gb_per_s;            // One direction, device to device.
-  std::optional<double> collective_latency_us;    // One small all-reduce.
-  std::string link;                 // nvlink | pcie | shared_memory
-  std::vector<ReadCurvePoint> cold_read;          // Ascending bytes.
-  std::string source;               // Where the numbers are from.
+  std::optional<double> link_gb_per_s;          // One direction, device to device.
+  std::optional<double> collective_latency_us;  // One small all-reduce.
+  std::string link;                             // nvlink | pcie | shared_memory
+  std::vector<ReadCurvePoint> cold_read;        // Ascending bytes.
+  std::string source;                           // Where the numbers are from.
 };
 
 // Time to read `bytes` from the cold-read curve: interpolated between points (log-log), linear in

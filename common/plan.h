@@ -24,7 +24,7 @@ struct L2Pin {
 struct NcclTuning {
   std::string algorithm;  // "" is NCCL's own choice.
   std::string protocol;
-  int64_t channels = 0;   // 0 is NCCL's own choice.
+  int64_t channels = 0;  // 0 is NCCL's own choice.
   bool operator==(const NcclTuning&) const = default;
 };
 

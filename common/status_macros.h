@@ -6,11 +6,11 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function with the error of `expr`, if it has one.
-#define LASTFLOP_RETURN_IF_ERROR(expr)                          \
-  do {                                                          \
+#define LASTFLOP_RETURN_IF_ERROR(expr)                                  \
+  do {                                                                  \
     if (absl::Status lastflop_status = (expr); !lastflop_status.ok()) { \
-      return lastflop_status;                                   \
-    }                                                           \
+      return lastflop_status;                                           \
+    }                                                                   \
   } while (false)
 
 #define LASTFLOP_CONCAT_INNER(a, b) a##b

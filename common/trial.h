@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/campaign.h"
-#include "common/words.h"
 #include "common/pair.h"
+#include "common/words.h"
 
 namespace lastflop {
 
@@ -32,26 +32,26 @@ struct TrialSpec {
 // One timed pair as it came from the gang: maximum over ranks, and each part scaled as the step is
 // (kept layers times their scale plus what happens once a step).
 struct PairSample {
-  Pair pair;                     // launch, draw, both times.
-  bool variant_first = false;    // Order of the arms.
-  double baseline_wait_us = 0;   // Waiting for a late rank, summed over the step.
+  Pair pair;                    // launch, draw, both times.
+  bool variant_first = false;   // Order of the arms.
+  double baseline_wait_us = 0;  // Waiting for a late rank, summed over the step.
   double variant_wait_us = 0;
-  double unique_experts = 0;     // Realised, mean over MoE layers, over all ranks.
-  double imbalance = 1;          // Most loaded rank's pairs over the mean, mean over layers.
+  double unique_experts = 0;  // Realised, mean over MoE layers, over all ranks.
+  double imbalance = 1;       // Most loaded rank's pairs over the mean, mean over layers.
 };
 
 struct BreakdownEntry {
   OpCategory category = OpCategory::kOther;
-  std::string op;                // Op name, "moe.gate_up".
-  double us = 0;                 // Per scaled step, on the slowest rank, median over samples.
-  int64_t count = 0;             // Ops of this name a step.
-  double floor_us = 0;           // Sum of floors of these ops; 0 when the machine has no curve.
+  std::string op;       // Op name, "moe.gate_up".
+  double us = 0;        // Per scaled step, on the slowest rank, median over samples.
+  int64_t count = 0;    // Ops of this name a step.
+  double floor_us = 0;  // Sum of floors of these ops; 0 when the machine has no curve.
 };
 
 // Comparison of an output with its reference.
 struct CheckResult {
   bool ok = false;
-  double max_error = 0;          // Relative to the reference's scale; see kernels/tolerance.h.
+  double max_error = 0;  // Relative to the reference's scale; see kernels/tolerance.h.
   double tolerance = 0;
   double error_to_baseline = 0;  // Lossy: ||out - baseline|| / ||baseline||.
   double changed_routes = 0;     // Share of (token, expert) pairs that differ from the baseline.
@@ -61,7 +61,7 @@ struct CheckResult {
 struct Failure {
   FailureKind kind = FailureKind::kInternal;
   std::string message;
-  int rank = -1;                 // The rank that caused it, -1 when none did alone.
+  int rank = -1;  // The rank that caused it, -1 when none did alone.
 };
 
 // What one attempt (one trial, one launch, one gang) gives.
@@ -69,7 +69,7 @@ struct AttemptResult {
   std::string attempt_id;
   std::string trial_id;
   int launch = 0;
-  std::optional<Failure> failure;        // Set: no samples are valid.
+  std::optional<Failure> failure;  // Set: no samples are valid.
   std::vector<PairSample> samples;
   CheckResult check_before;
   CheckResult check_after;
@@ -78,14 +78,14 @@ struct AttemptResult {
   double breakdown_step_us = 0;           // Measured step of the breakdown run, scaled.
   std::string effective_baseline;         // Canonical texts of the plans that really ran.
   std::string effective_variant;
-  std::string effective_note;             // "ranks share cores", "all_reduce auto -> one_shot"
+  std::string effective_note;  // "ranks share cores", "all_reduce auto -> one_shot"
   Fidelity fidelity = Fidelity::kFull;
   bool warm = false;
   uint64_t data_seed = 0;
-  std::string data_checksum;              // Of the weights and inputs made from data_seed.
-  double sampling_s = 0;                  // Timed sampling.
-  double setup_s = 0;                     // Spawn, weights, capture: apart from sampling.
-  double capture_us = 0;                  // Graph capture and instantiation, variant.
+  std::string data_checksum;                       // Of the weights and inputs made from data_seed.
+  double sampling_s = 0;                           // Timed sampling.
+  double setup_s = 0;                              // Spawn, weights, capture: apart from sampling.
+  double capture_us = 0;                           // Graph capture and instantiation, variant.
   std::map<std::string, std::string> environment;  // device, driver, build hash, cores, clocks ...
   std::vector<std::string> warnings;
 };

@@ -44,9 +44,9 @@ std::string AllWords() {
   });
 }
 
-#define LASTFLOP_ENUM_WORDS(E, N, ...)                                           \
-  template <>                                                                    \
-  struct EnumWords<E> {                                                          \
+#define LASTFLOP_ENUM_WORDS(E, N, ...)                                                        \
+  template <>                                                                                 \
+  struct EnumWords<E> {                                                                       \
     static constexpr std::array<std::pair<E, absl::string_view>, N> kWords = {{__VA_ARGS__}}; \
   }
 
@@ -93,15 +93,15 @@ LASTFLOP_ENUM_WORDS(Fidelity, 3, {Fidelity::kFull, "full"}, {Fidelity::kShard, "
 
 // Why an attempt has no times. The `Failure::kind` of DESIGN section "Errors".
 enum class FailureKind {
-  kUnsupported,   // The backend cannot honour a field of the plan.
-  kInfeasible,    // It does not fit: memory, divisibility.
-  kWrongResult,   // The output disagrees with the reference.
-  kImpossible,    // Faster than the machine's declared peak.
-  kCrashed,       // The child ended on a signal or non-zero exit.
-  kTimeout,       // It did not finish in time.
+  kUnsupported,  // The backend cannot honour a field of the plan.
+  kInfeasible,   // It does not fit: memory, divisibility.
+  kWrongResult,  // The output disagrees with the reference.
+  kImpossible,   // Faster than the machine's declared peak.
+  kCrashed,      // The child ended on a signal or non-zero exit.
+  kTimeout,      // It did not finish in time.
   kOutOfMemory,
-  kDeviceFault,   // A sticky device error.
-  kRankLost,      // Another rank of the gang ended.
+  kDeviceFault,  // A sticky device error.
+  kRankLost,     // Another rank of the gang ended.
   kInternal
 };
 LASTFLOP_ENUM_WORDS(FailureKind, 10, {FailureKind::kUnsupported, "unsupported"},
@@ -124,8 +124,7 @@ LASTFLOP_ENUM_WORDS(Distribution, 5, {Distribution::kUniform, "uniform"},
                     {Distribution::kAllToOne, "all_to_one"}, {Distribution::kTrace, "trace"});
 
 enum class Risk { kLow, kMedium, kHigh };
-LASTFLOP_ENUM_WORDS(Risk, 3, {Risk::kLow, "low"}, {Risk::kMedium, "medium"},
-                    {Risk::kHigh, "high"});
+LASTFLOP_ENUM_WORDS(Risk, 3, {Risk::kLow, "low"}, {Risk::kMedium, "medium"}, {Risk::kHigh, "high"});
 
 enum class Quality { kExact, kLossy };
 LASTFLOP_ENUM_WORDS(Quality, 2, {Quality::kExact, "exact"}, {Quality::kLossy, "lossy"});
@@ -139,12 +138,12 @@ LASTFLOP_ENUM_WORDS(Switchable, 2, {Switchable::kDeployment, "deployment"},
 // How weights are stored.
 enum class WeightFormat {
   kBf16,
-  kFp8Block,   // fp8 e4m3, one fp32 scale per block (128x128 unless the model says otherwise).
-  kFp8,        // fp8 e4m3, one scale per output channel or tensor.
-  kInt4G32,    // Symmetric int4, one bf16 scale per 32 weights along the input dimension.
+  kFp8Block,  // fp8 e4m3, one fp32 scale per block (128x128 unless the model says otherwise).
+  kFp8,       // fp8 e4m3, one scale per output channel or tensor.
+  kInt4G32,   // Symmetric int4, one bf16 scale per 32 weights along the input dimension.
   kInt4G128,
-  kNvfp4,      // fp4 e2m1, one fp8 scale per 16.
-  kMxfp4,      // fp4 e2m1, one power-of-two scale per 32.
+  kNvfp4,  // fp4 e2m1, one fp8 scale per 16.
+  kMxfp4,  // fp4 e2m1, one power-of-two scale per 32.
   kInt4G32Sparse24
 };
 LASTFLOP_ENUM_WORDS(WeightFormat, 8, {WeightFormat::kBf16, "bf16"},
@@ -187,8 +186,8 @@ LASTFLOP_ENUM_WORDS(TileOrder, 2, {TileOrder::kRowMajor, "row_major"},
                     {TileOrder::kColumnMajor, "column_major"});
 
 enum class CacheHint { kNone, kEvictFirst, kEvictLast };
-LASTFLOP_ENUM_WORDS(CacheHint, 3, {CacheHint::kNone, "none"}, {CacheHint::kEvictFirst, "evict_first"},
-                    {CacheHint::kEvictLast, "evict_last"});
+LASTFLOP_ENUM_WORDS(CacheHint, 3, {CacheHint::kNone, "none"},
+                    {CacheHint::kEvictFirst, "evict_first"}, {CacheHint::kEvictLast, "evict_last"});
 
 enum class PinSelect { kPopularity, kRandom };
 LASTFLOP_ENUM_WORDS(PinSelect, 2, {PinSelect::kPopularity, "popularity"},
@@ -197,7 +196,8 @@ LASTFLOP_ENUM_WORDS(PinSelect, 2, {PinSelect::kPopularity, "popularity"},
 enum class AllReduceAlgorithm { kAuto, kNccl, kOneShot, kTwoShot, kRing };
 LASTFLOP_ENUM_WORDS(AllReduceAlgorithm, 5, {AllReduceAlgorithm::kAuto, "auto"},
                     {AllReduceAlgorithm::kNccl, "nccl"}, {AllReduceAlgorithm::kOneShot, "one_shot"},
-                    {AllReduceAlgorithm::kTwoShot, "two_shot"}, {AllReduceAlgorithm::kRing, "ring"});
+                    {AllReduceAlgorithm::kTwoShot, "two_shot"},
+                    {AllReduceAlgorithm::kRing, "ring"});
 
 enum class AllToAllAlgorithm { kNccl, kP2p };
 LASTFLOP_ENUM_WORDS(AllToAllAlgorithm, 2, {AllToAllAlgorithm::kNccl, "nccl"},
@@ -228,7 +228,7 @@ enum class OpCategory {
   kCollective,
   kLmHead,
   kSampling,
-  kHost,       // Launch gaps and the host's own time.
+  kHost,  // Launch gaps and the host's own time.
   kOther
 };
 LASTFLOP_ENUM_WORDS(OpCategory, 12, {OpCategory::kEmbedding, "embedding"},

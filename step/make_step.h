@@ -20,8 +20,8 @@ struct ExpertLoad {
 };
 
 struct StepOptions {
-  int64_t layers_kept = 0;    // 0: all. Else the first so many MoE layers (and no dense ones) run.
-  ExpertLoad load;            // Of one MoE layer; work of expert ops is priced with it.
+  int64_t layers_kept = 0;  // 0: all. Else the first so many MoE layers (and no dense ones) run.
+  ExpertLoad load;          // Of one MoE layer; work of expert ops is priced with it.
 };
 
 // The ops of `rank`'s step. InvalidArgument: an infeasible plan, with the arithmetic (as
@@ -48,7 +48,8 @@ struct MemoryFit {
   double available_bytes = 0;
   int64_t devices_needed = 0;  // Least tensor degree at which it would fit; 0 when none does.
   bool fits() const { return weight_bytes + cache_bytes + workspace_bytes <= available_bytes; }
-  std::string Describe() const;  // "needs 84.1 GiB (weights 76.0, cache 6.1, workspace 2.0) of 80.0"
+  std::string Describe()
+      const;  // "needs 84.1 GiB (weights 76.0, cache 6.1, workspace 2.0) of 80.0"
 };
 MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept,
                     double available_bytes);

@@ -13,10 +13,10 @@ namespace lastflop {
 // The least a shape needs. Weight bytes count each touched expert once.
 struct Work {
   double flop = 0;
-  double weight_bytes = 0;       // Cold: read once a step.
-  double activation_bytes = 0;   // Inputs and outputs; usually cache resident at small batches.
-  double cache_bytes = 0;        // KV cache read and written.
-  double link_bytes = 0;         // Sent by this rank.
+  double weight_bytes = 0;      // Cold: read once a step.
+  double activation_bytes = 0;  // Inputs and outputs; usually cache resident at small batches.
+  double cache_bytes = 0;       // KV cache read and written.
+  double link_bytes = 0;        // Sent by this rank.
   double bytes() const { return weight_bytes + activation_bytes + cache_bytes; }
 };
 
@@ -45,8 +45,8 @@ enum class Tensor {
   kExpertOut,      // [pairs, hidden]
   kDequantGateUp,  // bf16 copies of touched experts' weights
   kDequantDown,
-  kLogits,         // [num_tokens, vocab_rows] fp32
-  kSampled         // [num_tokens] int32
+  kLogits,  // [num_tokens, vocab_rows] fp32
+  kSampled  // [num_tokens] int32
 };
 
 // Weights of a step. With Op::layer it names one tensor of the model, of which a rank holds a part.
@@ -54,42 +54,42 @@ enum class Weight {
   kNone,
   kEmbedding,
   kInputNorm,
-  kQkv,            // gqa: query, key, value rows
+  kQkv,  // gqa: query, key, value rows
   kQueryNorm,
   kKeyNorm,
-  kMlaDown,        // q_a and kv_a rows together (q_lora_rank + kv_lora_rank + qk_rope_head_dim)
+  kMlaDown,  // q_a and kv_a rows together (q_lora_rank + kv_lora_rank + qk_rope_head_dim)
   kMlaQueryNorm,
   kMlaKvNorm,
-  kMlaQueryUp,     // q_b, or q when there is no q_lora_rank
-  kMlaKeyUp,       // W_UK per head [heads, kv_lora_rank, qk_nope]
-  kMlaValueUp,     // W_UV per head [heads, v_head_dim, kv_lora_rank]
+  kMlaQueryUp,  // q_b, or q when there is no q_lora_rank
+  kMlaKeyUp,    // W_UK per head [heads, kv_lora_rank, qk_nope]
+  kMlaValueUp,  // W_UV per head [heads, v_head_dim, kv_lora_rank]
   kAttentionOut,
   kPostNorm,
-  kFfnGateUp,      // dense layer
+  kFfnGateUp,  // dense layer
   kFfnDown,
   kRouter,
   kRouterBias,
-  kExpertGateUp,   // [experts, 2 * moe_intermediate, hidden]
-  kExpertDown,     // [experts, hidden, moe_intermediate]
+  kExpertGateUp,  // [experts, 2 * moe_intermediate, hidden]
+  kExpertDown,    // [experts, hidden, moe_intermediate]
   kSharedGateUp,
   kSharedDown,
   kFinalNorm,
   kLmHead
 };
 
-using OpShape = std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape, RopeShape,
-                             AttentionShape, RouterShape, PermuteShape, ExpertGemmShape,
-                             ActivationShape, CombineShape, FusedMoeShape, DequantShape,
-                             AllReduceShape, AllToAllShape, SampleShape>;
+using OpShape =
+    std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape, RopeShape, AttentionShape,
+                 RouterShape, PermuteShape, ExpertGemmShape, ActivationShape, CombineShape,
+                 FusedMoeShape, DequantShape, AllReduceShape, AllToAllShape, SampleShape>;
 
 // One op of one rank's step.
 struct Op {
-  std::string name;              // "moe.gate_up"; the same in every layer; claims name it: op:NAME
+  std::string name;  // "moe.gate_up"; the same in every layer; claims name it: op:NAME
   OpCategory category = OpCategory::kOther;
-  int layer = -1;                // Model layer; -1 outside the layers.
+  int layer = -1;  // Model layer; -1 outside the layers.
   OpShape shape;
   Tensor in = Tensor::kNone;
-  Tensor in2 = Tensor::kNone;    // Second input: routing, pairs, shared output.
+  Tensor in2 = Tensor::kNone;  // Second input: routing, pairs, shared output.
   Tensor out = Tensor::kNone;
   Weight weight = Weight::kNone;
   Work work;
@@ -103,8 +103,8 @@ struct Step {
   std::vector<int> layers;
   double moe_layer_scale = 1;
   double dense_layer_scale = 1;
-  int64_t num_tokens = 0;        // Tokens this rank works on.
-  double tokens_per_step = 0;    // Output tokens of the whole deployment a step, speculation included
+  int64_t num_tokens = 0;      // Tokens this rank works on.
+  double tokens_per_step = 0;  // Output tokens of the whole deployment a step, speculation included
 };
 
 }  // namespace lastflop

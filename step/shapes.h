@@ -20,9 +20,9 @@ struct EmbeddingShape {
   int64_t vocab_rows = 0;  // Of this rank.
 };
 
-// residual[t, i] += in[t, i] when add_residual (else residual = in); out = rmsnorm(residual) * gain.
-// A norm over parts of a row (qk_norm, q_a and kv_a norms of MLA) has add_residual false, works in
-// place on `rows` rows of `size` with row pitch `stride`.
+// residual[t, i] += in[t, i] when add_residual (else residual = in); out = rmsnorm(residual) *
+// gain. A norm over parts of a row (qk_norm, q_a and kv_a norms of MLA) has add_residual false,
+// works in place on `rows` rows of `size` with row pitch `stride`.
 struct NormShape {
   int64_t rows = 0;
   int64_t size = 0;
@@ -59,11 +59,11 @@ struct HeadGemmShape {
 struct RopeShape {
   AttentionKind kind = AttentionKind::kGqa;
   int64_t num_sequences = 0;
-  int64_t query_tokens = 1;      // Per sequence: 1, draft + 1, or the prompt.
-  int64_t context = 0;           // Tokens already in the cache.
+  int64_t query_tokens = 1;  // Per sequence: 1, draft + 1, or the prompt.
+  int64_t context = 0;       // Tokens already in the cache.
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;          // gqa
+  int64_t head_dim = 0;  // gqa
   int64_t rotary_dim = 0;
   int64_t kv_lora_rank = 0;      // mla
   int64_t qk_nope_head_dim = 0;  // mla
@@ -106,7 +106,7 @@ struct PermuteShape {
   int64_t num_tokens = 0;
   int64_t top_k = 0;
   int64_t num_experts = 0;
-  int64_t first_expert = 0;      // The rank's experts are [first_expert, first + num_local_experts).
+  int64_t first_expert = 0;  // The rank's experts are [first_expert, first + num_local_experts).
   int64_t num_local_experts = 0;
 };
 
@@ -119,7 +119,7 @@ struct ExpertGemmShape {
   int64_t num_local_experts = 0;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  bool gather_tokens = false;    // gate_up reads rows of tokens by the pair list.
+  bool gather_tokens = false;  // gate_up reads rows of tokens by the pair list.
   WeightStorage storage;
   ActivationFormat activations = ActivationFormat::kBf16;
   TileOrder tile_order = TileOrder::kRowMajor;
@@ -128,9 +128,9 @@ struct ExpertGemmShape {
 
 // out[r, f] = silu(in[r, f]) * in[r, intermediate_size + f].
 struct ActivationShape {
-  int64_t rows = 0;              // Upper bound when the rows are pairs.
+  int64_t rows = 0;  // Upper bound when the rows are pairs.
   int64_t intermediate_size = 0;
-  bool rows_are_pairs = false;   // The real number is the permutation's last offset.
+  bool rows_are_pairs = false;  // The real number is the permutation's last offset.
 };
 
 // out[t, h] = sum over the token's pairs on this rank of weight * in[pair, h] (+ shared[t, h]).
@@ -171,7 +171,7 @@ struct AllReduceShape {
 
 // dispatch: every token row goes to the ranks that own its experts; combine: the way back, summed.
 struct AllToAllShape {
-  int64_t num_tokens = 0;        // Of this rank.
+  int64_t num_tokens = 0;  // Of this rank.
   int64_t top_k = 0;
   int64_t hidden_size = 0;
   int64_t num_experts = 0;

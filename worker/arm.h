@@ -22,7 +22,7 @@ namespace lastflop {
 // happens once a step is not.
 struct StepTiming {
   double us = 0;
-  double wait_us = 0;        // Of `us`, spent waiting for other ranks before a collective.
+  double wait_us = 0;  // Of `us`, spent waiting for other ranks before a collective.
   bool throttled = false;
 };
 
@@ -93,7 +93,7 @@ class Backend {
 struct BackendOptions {
   Model model;
   MeasureOptions measure;
-  Machine machine;          // Declared or detected.
+  Machine machine;  // Declared or detected.
   int64_t layers_kept = 0;
   uint64_t data_seed = 0;
   int rank = 0;
