@@ -30,7 +30,10 @@ struct TrialSpec {
 };
 
 // One timed pair as it came from the gang: maximum over ranks, and each part scaled as the step is
-// (kept layers times their scale plus what happens once a step).
+// (kept layers times their scale plus what happens once a step). Where the variant's step puts out
+// another number of tokens than the baseline's (speculation), the worker divides variant_us by the
+// ratio, so that both arms are times of the same output: variant tokens/s is the baseline's
+// TokensPerStep over variant_us.
 struct PairSample {
   Pair pair;                    // launch, draw, both times.
   bool variant_first = false;   // Order of the arms.

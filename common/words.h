@@ -214,6 +214,26 @@ enum class Overlap { kNone, kSingleBatch, kTwoBatch, kPrefillDecode };
 LASTFLOP_ENUM_WORDS(Overlap, 4, {Overlap::kNone, "none"}, {Overlap::kSingleBatch, "single_batch"},
                     {Overlap::kTwoBatch, "two_batch"}, {Overlap::kPrefillDecode, "prefill_decode"});
 
+// ---- Running ------------------------------------------------------------------------------------
+
+enum class CampaignState { kRunning, kDone, kCancelled, kOutOfBudget, kBaselineFailed };
+LASTFLOP_ENUM_WORDS(CampaignState, 5, {CampaignState::kRunning, "running"},
+                    {CampaignState::kDone, "done"}, {CampaignState::kCancelled, "cancelled"},
+                    {CampaignState::kOutOfBudget, "out_of_budget"},
+                    {CampaignState::kBaselineFailed, "baseline_failed"});
+
+enum class TrialState { kPending, kRunning, kDone, kFailed, kLostOut, kCancelled };
+LASTFLOP_ENUM_WORDS(TrialState, 6, {TrialState::kPending, "pending"},
+                    {TrialState::kRunning, "running"}, {TrialState::kDone, "done"},
+                    {TrialState::kFailed, "failed"}, {TrialState::kLostOut, "lost_out"},
+                    {TrialState::kCancelled, "cancelled"});
+
+enum class AttemptState { kLeased, kRunning, kDone, kFailed, kLost, kRefused };
+LASTFLOP_ENUM_WORDS(AttemptState, 6, {AttemptState::kLeased, "leased"},
+                    {AttemptState::kRunning, "running"}, {AttemptState::kDone, "done"},
+                    {AttemptState::kFailed, "failed"}, {AttemptState::kLost, "lost"},
+                    {AttemptState::kRefused, "refused"});
+
 // ---- Step ---------------------------------------------------------------------------------------
 
 // What an op's time is booked under in the breakdown.
