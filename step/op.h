@@ -43,6 +43,7 @@ enum class Tensor {
   kExpertGateUp,   // [pairs, 2 * moe_intermediate]
   kExpertAct,      // [pairs, moe_intermediate]
   kExpertOut,      // [pairs, hidden]
+  kExpertSum,      // data attention: [tokens received, hidden], weighted sums before the way back
   kDequantGateUp,  // bf16 copies of touched experts' weights
   kDequantDown,
   kLogits,  // [num_tokens, vocab_rows] fp32
@@ -77,10 +78,10 @@ enum class Weight {
   kLmHead
 };
 
-using OpShape =
-    std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape, RopeShape, AttentionShape,
-                 RouterShape, PermuteShape, ExpertGemmShape, ActivationShape, CombineShape,
-                 FusedMoeShape, DequantShape, AllReduceShape, AllToAllShape, SampleShape>;
+using OpShape = std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape, RopeShape,
+                             AttentionShape, RouterShape, PermuteShape, ExpertGemmShape,
+                             ActivationShape, CombineShape, FusedMoeShape, DequantShape,
+                             AllReduceShape, AllToAllShape, StageTransferShape, SampleShape>;
 
 // One op of one rank's step.
 struct Op {
@@ -92,6 +93,9 @@ struct Op {
   Tensor in2 = Tensor::kNone;  // Second input: routing, pairs, shared output.
   Tensor out = Tensor::kNone;
   Weight weight = Weight::kNone;
+  // The expert weights are read from the bf16 copies that dequant ops before this one made
+  // (kDequantGateUp, kDequantDown), not from `weight` itself.
+  bool weights_dequantized = false;
   Work work;
 };
 
@@ -103,7 +107,8 @@ struct Step {
   std::vector<int> layers;
   double moe_layer_scale = 1;
   double dense_layer_scale = 1;
-  int64_t num_tokens = 0;      // Tokens this rank works on.
+  int64_t num_tokens = 0;      // Tokens this rank works on, in one pass over `ops`.
+  int64_t micro_batches = 1;   // Passes over `ops` a step; above 1 in a pipeline only.
   double tokens_per_step = 0;  // Output tokens of the whole deployment a step, speculation included
 };
 

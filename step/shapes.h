@@ -21,21 +21,26 @@ struct EmbeddingShape {
 };
 
 // residual[t, i] += in[t, i] when add_residual (else residual = in); out = rmsnorm(residual) *
-// gain. A norm over parts of a row (qk_norm, q_a and kv_a norms of MLA) has add_residual false,
-// works in place on `rows` rows of `size` with row pitch `stride`.
+// gain. A norm over parts of a row (qk_norm, q_a and kv_a norms of MLA) has in == out: it works in
+// place, without a residual, on `parts` runs of `size` elements that start at `offset` of each row
+// (one gain of `size` for all parts).
 struct NormShape {
   int64_t rows = 0;
   int64_t size = 0;
-  int64_t stride = 0;
+  int64_t stride = 0;  // Elements between rows.
+  int64_t parts = 1;   // Heads of a query or key; 1 for a whole row.
+  int64_t offset = 0;  // Elements before the first part.
   double epsilon = 1e-6;
   bool add_residual = false;
 };
 
-// out[t, n] = sum_k in[t, k] * weight[n, k] (+ bias[n]).
+// out[t, n] = sum_k in[in_offset + t * in_stride + k] * weight[n, k] (+ bias[n]).
 struct GemmShape {
   int64_t num_tokens = 0;
   int64_t out_features = 0;
   int64_t in_features = 0;
+  int64_t in_stride = 0;  // Elements between rows of `in`; 0: in_features.
+  int64_t in_offset = 0;  // Elements before the first row: a prompt's last token.
   WeightStorage storage;
   bool bias = false;
   bool fp32_out = false;  // Router scores and logits.
@@ -167,6 +172,12 @@ struct AllReduceShape {
   int64_t ranks = 1;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
   ActivationFormat payload = ActivationFormat::kBf16;
+};
+
+// Hand-over of hidden state and residual to the next pipeline stage (receive: from the last one).
+struct StageTransferShape {
+  int64_t elements = 0;  // bf16, both tensors together.
+  bool receive = false;
 };
 
 // dispatch: every token row goes to the ranks that own its experts; combine: the way back, summed.
