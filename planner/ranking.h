@@ -1,0 +1,176 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/campaign.h"
+#include "common/words.h"
+
+// What the planner concludes from a campaign: plain data that report/ prints. A number that is not
+// known is nullopt, never 0.
+namespace lastflop {
+
+// Where a number is from.
+enum class Origin { kMeasured, kInterpolated, kModelled, kAssumed };
+LASTFLOP_ENUM_WORDS(Origin, 4, {Origin::kMeasured, "measured"},
+                    {Origin::kInterpolated, "interpolated"}, {Origin::kModelled, "modelled"},
+                    {Origin::kAssumed, "assumed"});
+
+// A ratio of baseline time over variant time: 1.2 is 20% more tokens in the same time. The interval
+// holds at the campaign's confidence; it is absent when there are too few samples to give one.
+struct SpeedupFigure {
+  double estimate = 0;
+  std::optional<double> low;
+  std::optional<double> high;
+  int64_t num_pairs = 0;
+  int64_t num_launches = 0;
+  Origin origin = Origin::kMeasured;
+};
+
+// Expected gain in GPU-hours; planner/economics.h has the formula.
+struct Gain {
+  double net_gpu_hours = 0;
+  std::optional<double> low;
+  std::optional<double> high;
+};
+
+// An intervention at one point.
+struct PointResult {
+  int point_index = 0;
+  std::string label;
+  double time_share = 0;
+  Standing standing = Standing::kNotRun;
+  std::string reason;  // Why there is no figure, or what to know about the one there is.
+  std::optional<SpeedupFigure> speedup;
+  std::optional<Effect> effect;  // Multiplicity-controlled. Absent without an interval.
+  std::optional<double> ceiling;
+  std::string ceiling_arithmetic;
+  std::optional<double> baseline_us;  // Mean of the arm.
+  std::optional<double> variant_us;
+  std::optional<double> baseline_p50_us;
+  std::optional<double> variant_p50_us;
+  std::optional<double> baseline_p99_us;
+  std::optional<double> variant_p99_us;
+  std::optional<double> baseline_tokens_per_s;
+  std::optional<double> variant_tokens_per_s;
+  std::optional<double> noise;              // Relative deviation of a pair's ratio.
+  std::optional<double> detectable_effect;  // Relative, at the samples taken.
+  bool converged = false;                   // The asked half width was reached before max_time.
+  std::optional<double> throttled_share;    // Of pairs, dropped from the figure.
+  std::optional<double> error;              // Lossy: relative output error to the baseline.
+  std::optional<double> changed_routes;
+  Fidelity fidelity = Fidelity::kFull;
+  bool enabled = true;  // per_batch: whether the intervention is on at this point in the mix.
+};
+
+// One intervention over the whole mix.
+struct RankedIntervention {
+  std::optional<int> place;  // 1, 2, 3 ... without a gap; absent: n/a, `reason` says why.
+  std::string id;
+  std::string title;
+  int tier = 1;
+  Effort effort;
+  Risk risk = Risk::kMedium;
+  Quality quality = Quality::kExact;
+  Switchable switchable = Switchable::kDeployment;
+  std::optional<Claim> claim;
+  std::string choice;         // Of a `try` sweep: the value that is reported.
+  std::string choice_method;  // How it was chosen.
+  Standing standing = Standing::kNotRun;
+  std::string reason;
+  std::optional<Effect> effect;
+  ClaimVerdict claim_verdict = ClaimVerdict::kNone;
+  std::string claim_reason;
+  std::optional<SpeedupFigure> mix;  // Over all points by time_share.
+  std::optional<double> ceiling;     // Over all points by time_share.
+  std::string ceiling_arithmetic;
+  std::optional<Gain> gain;
+  std::optional<double> break_even_gpu_hours;
+  std::optional<double> gain_per_hour;      // Net GPU-hours per engineer-hour.
+  std::optional<double> predicted_speedup;  // Before the trials ran; nothing predicts yet.
+  std::optional<double> prediction_error;   // RelativeError(predicted, measured).
+  std::optional<double> error;              // Lossy: the largest over points.
+  bool ranks_apart = false;                 // Lossy beyond budget.max_error.
+  Fidelity fidelity = Fidelity::kFull;      // The least of the points'.
+  std::vector<std::string> needs;
+  std::vector<std::string> excludes;
+  std::vector<FieldSetting> set;
+  std::vector<PointResult> points;
+};
+
+struct BreakdownShare {
+  OpCategory category = OpCategory::kOther;
+  double us = 0;
+  double share = 0;  // Of the step; the shares of a breakdown sum to 1.
+};
+
+struct OpShare {
+  OpCategory category = OpCategory::kOther;
+  std::string op;
+  double us = 0;
+  double share = 0;
+  std::optional<double> floor_us;
+};
+
+// The baseline at one point.
+struct BaselinePoint {
+  int point_index = 0;
+  std::string label;
+  double time_share = 0;
+  Standing standing = Standing::kNotRun;
+  std::string reason;
+  std::optional<double> step_us;  // Mean.
+  std::optional<double> tokens_per_s;
+  std::optional<double> noise;
+  std::optional<SpeedupFigure> against_itself;  // A/A: should hold 1.
+  std::optional<Effect> effect_against_itself;
+  std::optional<double> drift;           // Last baseline samples over the first, minus 1.
+  std::optional<double> unique_experts;  // Realised, mean over layers.
+  std::optional<double> imbalance;
+  std::vector<BreakdownShare> breakdown;  // By us, descending; empty: not measured.
+  std::vector<OpShare> ops;
+  double breakdown_step_us = 0;
+  double residual_us = 0;  // Part of the step that no op claimed; booked as `host`.
+  std::string breakdown_method;
+};
+
+struct SequenceStep {
+  std::string id;
+  std::string title;
+  double effort_hours = 0;
+  double cumulative_effort_hours = 0;
+  double speedup = 1;                    // Its own, measured against the baseline.
+  double expected_stack = 1;             // Product of the speedups so far: modelled.
+  std::optional<double> measured_stack;  // Nothing measures stacks yet.
+};
+
+enum class RankingOrder { kNetGain, kImpact, kPerHour };
+LASTFLOP_ENUM_WORDS(RankingOrder, 3, {RankingOrder::kNetGain, "net_gain"},
+                    {RankingOrder::kImpact, "impact"}, {RankingOrder::kPerHour, "per_hour"});
+
+struct Ranking {
+  std::string campaign_id;
+  std::string campaign_name;
+  std::string question;
+  CampaignState state = CampaignState::kRunning;
+  std::string answer;  // One sentence.
+  RankingOrder order = RankingOrder::kNetGain;
+  std::string order_note;  // How the ranking is ordered, ties included.
+  double confidence = 0.95;
+  double min_effect = 0.01;
+  std::vector<SequenceStep> sequence;
+  std::string sequence_note;
+  // Placed ones by place, then lossy ones that rank apart, then n/a, each in a stable order.
+  std::vector<RankedIntervention> interventions;
+  std::vector<BaselinePoint> baseline;
+  std::vector<BreakdownShare> breakdown;    // Of the mix: the average step of today's serving.
+  std::optional<double> breakdown_step_us;  // Its time.
+  std::map<std::string, std::string> environment;
+  std::vector<std::string> assumptions;
+  std::vector<std::string> warnings;
+};
+
+}  // namespace lastflop
