@@ -91,8 +91,10 @@ struct Plan {
   int64_t num_ranks() const { return parallel.tensor * parallel.data * parallel.pipeline; }
 };
 
-// One plan field: how a scalar is set from text and printed. Composite YAML values
-// (`{opportunistic: {keep: 4}}`) are flattened by spec/ to the paths below.
+// One plan field: how it is set from text and printed. Maps of the YAML are written as one path a
+// member (`moe.l2_pin.share`, `collectives.nccl.channels`, `decode.speculative.acceptance`,
+// `engine.command`), choices that carry a number as WORD:NUMBER (`moe.expert_activation` =
+// "opportunistic:4", `overlap` = "single_batch:32"); spec/ flattens the YAML to these.
 struct PlanField {
   absl::string_view path;    // "parallel.tensor"
   absl::string_view values;  // What is accepted, for messages: "an integer >= 1".
