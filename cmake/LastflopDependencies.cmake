@@ -26,3 +26,10 @@ if(LASTFLOP_TESTS)
   lastflop_require(GTest libgtest-dev)
   lastflop_require(benchmark libbenchmark-dev CONFIG)
 endif()
+
+# The system's Python: the one that has the packages that tools/setup.sh installs.
+find_program(LASTFLOP_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+find_program(LASTFLOP_PYTHON python3)
+if(LASTFLOP_TESTS AND NOT LASTFLOP_PYTHON)
+  message(FATAL_ERROR "lastflop's tests need python3: install the package python3")
+endif()

@@ -1,10 +1,12 @@
 # How targets are declared: lastflop_add_library, lastflop_add_executable, lastflop_add_test.
 
 add_library(lastflop_warnings INTERFACE)
-target_compile_options(lastflop_warnings INTERFACE -Wall -Wextra -Wconversion -Wshadow)
+set(LASTFLOP_WARNING_FLAGS -Wall -Wextra -Wconversion -Wshadow)
 if(LASTFLOP_WERROR)
-  target_compile_options(lastflop_warnings INTERFACE -Werror)
+  list(APPEND LASTFLOP_WARNING_FLAGS -Werror)
 endif()
+target_compile_options(lastflop_warnings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${LASTFLOP_WARNING_FLAGS}>")
 
 # lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...])
 # One static library lastflop::NAME; includes are written from the root of the repository.
@@ -27,8 +29,9 @@ endfunction()
 
 # lastflop_add_test(NAME x_test SOURCES x_test.cc ... DEPS lib ... [LABELS unit|e2e|gpu|multigpu]
 #                   [TIMEOUT seconds])
-# One ctest entry per binary. A binary whose tests all skip shows as skipped, not as passed; GPU
-# tests hold the resource lock `gpu`.
+# One ctest entry per binary, labelled with its kind and its room (the folder under tests/), and
+# part of the target tests_<room>. tests/main/test_main.cc is its main: a binary whose tests all
+# skip shows as skipped, one with a failed test never does. GPU tests hold the resource lock `gpu`.
 function(lastflop_add_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -37,15 +40,18 @@ function(lastflop_add_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_include_directories(${ARG_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock_main
-                                            lastflop_warnings)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} lastflop_test_main lastflop_warnings)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT TARGET tests_${room})
+    add_custom_target(tests_${room})
+  endif()
+  add_dependencies(tests_${room} ${ARG_NAME})
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ARG_NAME} PROPERTIES
-    LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] [0-9]+ tests?, listed below"
+    LABELS "${ARG_LABELS};${room}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "LASTFLOP_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
   if("gpu" IN_LIST ARG_LABELS OR "multigpu" IN_LIST ARG_LABELS)
     set_tests_properties(${ARG_NAME} PROPERTIES RESOURCE_LOCK gpu)

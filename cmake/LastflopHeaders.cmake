@@ -1,0 +1,29 @@
+# The target lastflop_headers: every header of ours compiles alone. Each is included by a file of
+# its own, which is parsed and never turned into code.
+function(lastflop_add_headers_target)
+  set(stamps)
+  foreach(room IN LISTS LASTFLOP_ROOMS)
+    file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
+         ${CMAKE_SOURCE_DIR}/${room}/*.h)
+    foreach(header IN LISTS headers)
+      # These include the CUDA toolkit; nvcc reads them with the .cu that they belong to.
+      if(header MATCHES "^gpu/|_launch\\.h$")
+        continue()
+      endif()
+      set(unit ${CMAKE_BINARY_DIR}/headers/${header}.cc)
+      file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+      add_custom_command(
+        OUTPUT ${unit}.stamp
+        COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 ${LASTFLOP_WARNING_FLAGS} -fsyntax-only
+                -MD -MT ${unit}.stamp -MF ${unit}.d -I${CMAKE_SOURCE_DIR}
+                -isystem ${CMAKE_BINARY_DIR}/proto/gen ${unit}
+        COMMAND ${CMAKE_COMMAND} -E touch ${unit}.stamp
+        DEPENDS ${unit} DEPFILE ${unit}.d
+        COMMENT "${header} compiles alone"
+        VERBATIM)
+      list(APPEND stamps ${unit}.stamp)
+    endforeach()
+  endforeach()
+  add_custom_target(lastflop_headers DEPENDS ${stamps})
+  add_dependencies(lastflop_headers lastflop_proto)
+endfunction()
