@@ -35,6 +35,7 @@ struct RouterDims {
   bool renormalize = false;  // The k weights are divided by their sum.
   bool softmax_after_top_k = false;  // gpt-oss: the softmax is over the chosen k only.
   double scaling_factor = 1.0;       // routed_scaling_factor.
+  bool operator==(const RouterDims&) const = default;
 };
 
 // How one weight class is stored, as the model's quantization block says it.
@@ -42,6 +43,7 @@ struct WeightStorage {
   WeightFormat format = WeightFormat::kBf16;
   int64_t group_size = 0;  // Weights a scale, along the input dimension; 0 for bf16.
   int64_t block_rows = 0;  // fp8_block: rows a scale (output dimension); else 0.
+  bool operator==(const WeightStorage&) const = default;
 };
 
 // Dimensions and storage of a decoder-only MoE language model. Read from a Hugging Face

@@ -18,6 +18,7 @@ struct EmbeddingShape {
   int64_t hidden_size = 0;
   int64_t vocab_begin = 0;
   int64_t vocab_rows = 0;  // Of this rank.
+  bool operator==(const EmbeddingShape&) const = default;
 };
 
 // residual[t, i] += in[t, i] when add_residual (else residual = in); out = rmsnorm(residual) *
@@ -32,6 +33,7 @@ struct NormShape {
   int64_t offset = 0;  // Elements before the first part.
   double epsilon = 1e-6;
   bool add_residual = false;
+  bool operator==(const NormShape&) const = default;
 };
 
 // out[t, n] = sum_k in[in_offset + t * in_stride + k] * weight[n, k] (+ bias[n]).
@@ -44,6 +46,7 @@ struct GemmShape {
   WeightStorage storage;
   bool bias = false;
   bool fp32_out = false;  // Router scores and logits.
+  bool operator==(const GemmShape&) const = default;
 };
 
 // MLA's absorbed products, one small matrix a head:
@@ -55,6 +58,7 @@ struct HeadGemmShape {
   int64_t in_features = 0;   // Per head.
   int64_t in_stride = 0;     // Elements between heads of a token in `in`.
   int64_t out_stride = 0;    // Elements between heads of a token in `out`.
+  bool operator==(const HeadGemmShape&) const = default;
 };
 
 // Rotary embedding on query and key, and the write of key and value of the new tokens into the
@@ -75,6 +79,7 @@ struct RopeShape {
   int64_t qk_rope_head_dim = 0;  // mla
   double theta = 10000.0;
   CacheFormat cache = CacheFormat::kBf16;
+  bool operator==(const RopeShape&) const = default;
 };
 
 // Softmax attention of the new tokens over cache and themselves (causal among themselves).
@@ -93,6 +98,7 @@ struct AttentionShape {
   int64_t qk_rope_head_dim = 0;  // mla
   double softmax_scale = 0;
   CacheFormat cache = CacheFormat::kBf16;
+  bool operator==(const AttentionShape&) const = default;
 };
 
 // scores[t, e] -> expert_ids[t, k], weights[t, k]: scoring, correction bias, grouped top-k,
@@ -104,6 +110,7 @@ struct RouterShape {
   int64_t top_k = 0;
   RouterDims router;
   int64_t opportunistic_keep = 0;
+  bool operator==(const RouterShape&) const = default;
 };
 
 // Groups (token, k) pairs by local expert: offsets[num_local_experts + 1] and the sorted pair list.
@@ -113,6 +120,7 @@ struct PermuteShape {
   int64_t num_experts = 0;
   int64_t first_expert = 0;  // The rank's experts are [first_expert, first + num_local_experts).
   int64_t num_local_experts = 0;
+  bool operator==(const PermuteShape&) const = default;
 };
 
 // Routed experts. gate_up: in is [num_tokens, hidden], out is [pairs, 2 * intermediate], gate rows
@@ -129,6 +137,7 @@ struct ExpertGemmShape {
   ActivationFormat activations = ActivationFormat::kBf16;
   TileOrder tile_order = TileOrder::kRowMajor;
   int64_t group_m = 0;
+  bool operator==(const ExpertGemmShape&) const = default;
 };
 
 // out[r, f] = silu(in[r, f]) * in[r, intermediate_size + f].
@@ -136,6 +145,7 @@ struct ActivationShape {
   int64_t rows = 0;  // Upper bound when the rows are pairs.
   int64_t intermediate_size = 0;
   bool rows_are_pairs = false;  // The real number is the permutation's last offset.
+  bool operator==(const ActivationShape&) const = default;
 };
 
 // out[t, h] = sum over the token's pairs on this rank of weight * in[pair, h] (+ shared[t, h]).
@@ -144,6 +154,7 @@ struct CombineShape {
   int64_t top_k = 0;
   int64_t hidden_size = 0;
   bool add_shared = false;
+  bool operator==(const CombineShape&) const = default;
 };
 
 // gate_up, activation, down and combine in one kernel.
@@ -156,6 +167,7 @@ struct FusedMoeShape {
   WeightStorage storage;
   TileOrder tile_order = TileOrder::kRowMajor;
   bool add_shared = false;
+  bool operator==(const FusedMoeShape&) const = default;
 };
 
 // Dequantizes the weights of the experts that this step touches into a bf16 buffer.
@@ -164,6 +176,7 @@ struct DequantShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
   WeightStorage storage;
+  bool operator==(const DequantShape&) const = default;
 };
 
 // Sum over ranks of `elements` bf16 values, in place.
@@ -172,12 +185,14 @@ struct AllReduceShape {
   int64_t ranks = 1;
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
   ActivationFormat payload = ActivationFormat::kBf16;
+  bool operator==(const AllReduceShape&) const = default;
 };
 
 // Hand-over of hidden state and residual to the next pipeline stage (receive: from the last one).
 struct StageTransferShape {
   int64_t elements = 0;  // bf16, both tensors together.
   bool receive = false;
+  bool operator==(const StageTransferShape&) const = default;
 };
 
 // dispatch: every token row goes to the ranks that own its experts; combine: the way back, summed.
@@ -190,6 +205,7 @@ struct AllToAllShape {
   bool combine = false;
   AllToAllAlgorithm algorithm = AllToAllAlgorithm::kP2p;
   ActivationFormat payload = ActivationFormat::kBf16;
+  bool operator==(const AllToAllShape&) const = default;
 };
 
 // Greedy choice over this rank's logits [num_tokens, vocab_rows], then over ranks: the (value, id)
@@ -199,6 +215,7 @@ struct SampleShape {
   int64_t vocab_rows = 0;
   int64_t vocab_begin = 0;
   int64_t ranks = 1;
+  bool operator==(const SampleShape&) const = default;
 };
 
 }  // namespace lastflop
