@@ -234,6 +234,10 @@ LASTFLOP_ENUM_WORDS(AttemptState, 6, {AttemptState::kLeased, "leased"},
                     {AttemptState::kFailed, "failed"}, {AttemptState::kLost, "lost"},
                     {AttemptState::kRefused, "refused"});
 
+enum class WorkerState { kIdle, kBusy, kLost, kQuarantined };
+LASTFLOP_ENUM_WORDS(WorkerState, 4, {WorkerState::kIdle, "idle"}, {WorkerState::kBusy, "busy"},
+                    {WorkerState::kLost, "lost"}, {WorkerState::kQuarantined, "quarantined"});
+
 // ---- Step ---------------------------------------------------------------------------------------
 
 // What an op's time is booked under in the breakdown.
