@@ -11,7 +11,7 @@
 
 // The one serial form of a resolved campaign and its parts: what the wire carries, the database
 // keeps and an export contains. A round trip loses nothing; an unknown key or word is an error, so
-// that an older binary refuses what it does not know.
+// that an older binary refuses what it does not know; a key that is absent keeps its default.
 namespace lastflop {
 
 std::string ToJson(const Campaign& campaign);
@@ -22,5 +22,8 @@ absl::StatusOr<Machine> MachineFromJson(absl::string_view text);
 
 std::string ToJson(const Model& model);
 absl::StatusOr<Model> ModelFromJson(absl::string_view text);
+
+std::string ToJson(const TrialSpec& trial);
+absl::StatusOr<TrialSpec> TrialSpecFromJson(absl::string_view text);
 
 }  // namespace lastflop
