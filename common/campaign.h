@@ -83,6 +83,15 @@ struct Intervention {
   std::string infeasible_reason;
 };
 
+// One cell of the campaign that cannot run: found by validation (spec/ with the checks of step/),
+// kept with its arithmetic so that it is reported and never dispatched.
+struct Infeasible {
+  std::string intervention_id;  // kBaselineId: the baseline itself does not fit this point.
+  std::string choice;           // As TrialSpec::choice.
+  int64_t point_index = -1;     // -1: at every point.
+  std::string reason;
+};
+
 struct MeasureOptions {
   int64_t launches = 3;
   int64_t min_pairs = 30;                    // Over all launches.
@@ -121,6 +130,7 @@ struct Campaign {
   Budget budget;
   Economics economics;
   std::vector<Intervention> interventions;
+  std::vector<Infeasible> infeasible;
   std::optional<Fidelity>
       fidelity;  // --fidelity; unset lets the coordinator choose full if it can.
   std::vector<std::string> overrides;  // --set path=value, as given.

@@ -172,6 +172,14 @@ void Members(Archive& archive, Value& value) {
   archive("infeasible_reason", value.infeasible_reason);
 }
 
+template <typename Archive, Is<Infeasible> Value>
+void Members(Archive& archive, Value& value) {
+  archive("intervention_id", value.intervention_id);
+  archive("choice", value.choice);
+  archive("point_index", value.point_index);
+  archive("reason", value.reason);
+}
+
 template <typename Archive, Is<MeasureOptions> Value>
 void Members(Archive& archive, Value& value) {
   archive("launches", value.launches);
@@ -214,6 +222,7 @@ void Members(Archive& archive, Value& value) {
   archive("budget", value.budget);
   archive("economics", value.economics);
   archive("interventions", value.interventions);
+  archive("infeasible", value.infeasible);
   archive("fidelity", value.fidelity);
   archive("overrides", value.overrides);
   archive("warnings", value.warnings);

@@ -69,6 +69,8 @@ Campaign SomeCampaign() {
                              .set = {{.path = "moe.l2_pin.share", .value = "0.75"}},
                              .try_values = {{"moe.tile_order", {"row_major", "column_major"}}},
                              .infeasible_reason = "384 mod 5 = 4"}};
+  campaign.infeasible = {
+      {.intervention_id = "pin", .choice = "a=b", .point_index = 2, .reason = "384 mod 5 = 4"}};
   campaign.fidelity = Fidelity::kShard;
   campaign.overrides = {"measure.max_time=900ms"};
   campaign.warnings = {"careful"};
@@ -88,6 +90,7 @@ TEST(CampaignJsonTest, ARoundTripLosesNothing) {
   EXPECT_EQ(read->interventions[0].claim->high, 1.5);
   EXPECT_EQ(read->interventions[0].claim->batch_high, std::nullopt);
   EXPECT_EQ(read->interventions[0].try_values[0].second[1], "column_major");
+  EXPECT_EQ(read->infeasible[0].point_index, 2);
   EXPECT_EQ(read->model.layer_kinds, SomeModel().layer_kinds);
 }
 
