@@ -1,0 +1,152 @@
+#include "kernels/cpu/packed_weights.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kernels/cpu/panel_format.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Panel and row in it of output feature `row`.
+std::pair<int64_t, int64_t> FindRow(const PackedLayout& layout, int64_t row) {
+  const auto after = std::upper_bound(
+      layout.panels.begin(), layout.panels.end(), row,
+      [](int64_t value, const PackedLayout::Panel& panel) { return value < panel.first_row; });
+  const auto panel = after - 1;
+  return {panel - layout.panels.begin(), row - panel->first_row};
+}
+
+}  // namespace
+
+int64_t GroupSizeOf(const WeightStorage& storage) {
+  switch (storage.format) {
+    case WeightFormat::kInt4G32:
+      return storage.group_size > 0 ? storage.group_size : 32;
+    case WeightFormat::kInt4G128:
+      return storage.group_size > 0 ? storage.group_size : 128;
+    default:
+      return 0;
+  }
+}
+
+absl::Status CheckCpuWeightFormat(const WeightStorage& storage) {
+  switch (storage.format) {
+    case WeightFormat::kBf16:
+      return absl::OkStatus();
+    case WeightFormat::kInt4G32:
+    case WeightFormat::kInt4G128:
+      if (const int64_t group = GroupSizeOf(storage); group != 32 && group != 128) {
+        return absl::UnimplementedError(absl::StrCat(
+            "int4 with group size ", group, ": the CPU backend has group sizes 32 and 128"));
+      }
+      return absl::OkStatus();
+    default:
+      return absl::UnimplementedError(absl::StrCat(
+          ToWord(storage.format), ": the CPU backend has weights in bf16, int4_g32, int4_g128"));
+  }
+}
+
+absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
+                                                  int64_t num_matrices,
+                                                  std::vector<int64_t> part_rows, int64_t cols) {
+  LASTFLOP_RETURN_IF_ERROR(CheckCpuWeightFormat(storage));
+  if (num_matrices < 1 || part_rows.empty() || cols < 1 ||
+      *std::min_element(part_rows.begin(), part_rows.end()) < 1) {
+    return absl::InvalidArgumentError("packing weights: every size must be at least 1");
+  }
+  PackedLayout layout;
+  layout.storage = storage;
+  layout.storage.group_size = GroupSizeOf(storage);
+  layout.num_matrices = num_matrices;
+  layout.cols = cols;
+  for (const int64_t rows : part_rows) {
+    for (int64_t row = 0; row < rows; row += kPanelRows) {
+      layout.panels.push_back(
+          {.first_row = layout.rows + row, .num_rows = std::min(kPanelRows, rows - row)});
+    }
+    layout.rows += rows;
+  }
+  layout.part_rows = std::move(part_rows);
+  const int64_t group = layout.storage.group_size;
+  if (group > 0 && cols % group != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("in_features ", cols, " in groups of ", group,
+                                                   ": ", cols, " mod ", group, " = ",
+                                                   cols % group));
+  }
+  layout.panel_bytes =
+      group > 0 ? cols / group * Int4GroupBytes(group) : (cols + 1) / 2 * kBf16PairBytes;
+  layout.matrix_bytes =
+      (layout.num_panels() * layout.panel_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return layout;
+}
+
+Bf16 Int4Scale(std::span<const float> weights) {
+  float max = 0;
+  for (const float weight : weights) {
+    max = std::max(max, std::abs(weight));
+  }
+  return ToBf16(max / 7.0f);
+}
+
+int Int4Quantize(float weight, Bf16 scale) {
+  const float divisor = ToFloat(scale);
+  if (divisor == 0) {
+    return 0;
+  }
+  return static_cast<int>(std::clamp(std::nearbyint(weight / divisor), -8.0f, 7.0f));
+}
+
+void PackMatrix(const PackedLayout& layout, int64_t matrix, std::span<const float> values,
+                std::byte* data) {
+  assert(static_cast<int64_t>(values.size()) == layout.rows * layout.cols);
+  const auto cols = static_cast<size_t>(layout.cols);
+  const auto group = static_cast<size_t>(layout.storage.group_size);
+  for (int64_t p = 0; p < layout.num_panels(); ++p) {
+    std::byte* panel = data + layout.PanelOffset(matrix, p);
+    std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
+    for (int64_t row = 0; row < kPanelRows; ++row) {
+      if (row >= layout.panels[static_cast<size_t>(p)].num_rows) {
+        ZeroRow(layout, row, panel);
+        continue;
+      }
+      const int64_t feature = layout.panels[static_cast<size_t>(p)].first_row + row;
+      const std::span<const float> weights =
+          values.subspan(static_cast<size_t>(feature) * cols, cols);
+      if (group == 0) {
+        for (size_t c = 0; c < cols; ++c) {
+          PutBf16(panel, row, static_cast<int64_t>(c), ToBf16(weights[c]));
+        }
+        continue;
+      }
+      for (size_t begin = 0; begin < cols; begin += group) {
+        const Bf16 scale = Int4Scale(weights.subspan(begin, group));
+        PutInt4Scale(layout.storage.group_size, panel, row, static_cast<int64_t>(begin), scale);
+        for (size_t c = begin; c < begin + group; ++c) {
+          PutInt4(layout.storage.group_size, panel, row, static_cast<int64_t>(c),
+                  Int4Quantize(weights[c], scale));
+        }
+      }
+    }
+  }
+}
+
+void UnpackRow(const PackedWeights& weights, int64_t matrix, int64_t row, std::span<float> out) {
+  const PackedLayout& layout = *weights.layout;
+  assert(static_cast<int64_t>(out.size()) == layout.cols && row < layout.rows);
+  const auto [p, row_in_panel] = FindRow(layout, row);
+  const std::byte* panel = weights.Panel(matrix, p);
+  for (int64_t c = 0; c < layout.cols; ++c) {
+    out[static_cast<size_t>(c)] = GetWeight(layout, panel, row_in_panel, c);
+  }
+}
+
+}  // namespace lastflop
