@@ -92,7 +92,7 @@ struct Op {
   Tensor in = Tensor::kNone;
   Tensor in2 = Tensor::kNone;  // Second input: routing, pairs, shared output.
   Tensor out = Tensor::kNone;
-  Weight weight = Weight::kNone;
+  Weight weight = Weight::kNone;  // Of a fused MoE op kExpertGateUp, which goes with kExpertDown.
   // The expert weights are read from the bf16 copies that dequant ops before this one made
   // (kDequantGateUp, kDequantDown), not from `weight` itself.
   bool weights_dequantized = false;

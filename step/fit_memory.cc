@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "step/make_step.h"
+#include "step/tensors.h"
+
+namespace lastflop {
+namespace {
+
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+constexpr int64_t kMostDevices = 1024;
+
+// Memory of `step` on its rank; micro-batches share weights and workspace but not the cache.
+MemoryFit FitOfStep(const Model& model, const Step& step) {
+  MemoryFit fit;
+  for (const Op& op : step.ops) {
+    const bool is_tied_head = model.tie_word_embeddings && op.name == "lm_head";
+    fit.weight_bytes += is_tied_head ? 0 : WeightMemoryBytes(op);
+    fit.cache_bytes += CacheMemoryBytes(op) * static_cast<double>(step.micro_batches);
+  }
+  for (const auto& [tensor, bytes] : TensorBytes(step)) {
+    fit.workspace_bytes += static_cast<double>(bytes);
+  }
+  return fit;
+}
+
+// The rank that needs most: the first of each pipeline stage.
+MemoryFit FitOfPlan(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept) {
+  MemoryFit most;
+  const int64_t stage_ranks = plan.parallel.tensor * plan.parallel.data;
+  for (int64_t stage = 0; stage < plan.parallel.pipeline; ++stage) {
+    const auto step = MakeStep(model, plan, point, static_cast<int>(stage * stage_ranks),
+                               {.layers_kept = layers_kept, .load = {}});
+    if (!step.ok()) {
+      most.weight_bytes = std::numeric_limits<double>::infinity();
+      return most;
+    }
+    const MemoryFit fit = FitOfStep(model, *step);
+    const auto total = [](const MemoryFit& f) {
+      return f.weight_bytes + f.cache_bytes + f.workspace_bytes;
+    };
+    if (total(fit) > total(most)) {
+      most = fit;
+    }
+  }
+  return most;
+}
+
+// The plan over `tensor` ranks a replica, experts spread as before.
+Plan WithTensorDegree(const Plan& plan, int64_t tensor) {
+  Plan wider = plan;
+  wider.parallel.tensor = tensor;
+  if (plan.parallel.expert == plan.parallel.tensor * plan.parallel.data &&
+      plan.parallel.expert > 1) {
+    wider.parallel.expert = tensor * plan.parallel.data;
+  } else if (plan.parallel.expert > 1) {
+    wider.parallel.expert = tensor;
+  }
+  return wider;
+}
+
+}  // namespace
+
+std::string MemoryFit::Describe() const {
+  return absl::StrFormat("needs %.1f GiB (weights %.1f, cache %.1f, workspace %.1f) of %.1f",
+                         (weight_bytes + cache_bytes + workspace_bytes) / kBytesPerGib,
+                         weight_bytes / kBytesPerGib, cache_bytes / kBytesPerGib,
+                         workspace_bytes / kBytesPerGib, available_bytes / kBytesPerGib);
+}
+
+MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept,
+                    double available_bytes) {
+  MemoryFit fit = FitOfPlan(model, plan, point, layers_kept);
+  fit.available_bytes = available_bytes;
+  for (int64_t tensor = 1; tensor <= kMostDevices && fit.devices_needed == 0; ++tensor) {
+    const Plan wider = WithTensorDegree(plan, tensor);
+    if (!CheckFeasible(model, wider).ok()) {
+      continue;
+    }
+    MemoryFit candidate = FitOfPlan(model, wider, point, layers_kept);
+    candidate.available_bytes = available_bytes;
+    if (candidate.fits()) {
+      fit.devices_needed = tensor;
+    }
+  }
+  return fit;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,95 @@
+#include "step/make_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "step/layout.h"
+#include "step/step_builder.h"
+
+namespace lastflop {
+namespace {
+
+// The layers of a stage that run, and how many of the model each kind stands for.
+struct KeptLayers {
+  std::vector<int> layers;
+  double moe_scale = 1;
+  double dense_scale = 1;
+};
+
+KeptLayers KeepLayers(const Model& model, const Layout& layout, int64_t layers_kept) {
+  KeptLayers kept;
+  int64_t num_dense = 0;
+  int64_t num_moe = 0;
+  for (int layer = layout.first_layer; layer < layout.end_layer; ++layer) {
+    const bool is_dense = model.layer_kinds[static_cast<size_t>(layer)] == LayerKind::kDense;
+    const int64_t index = is_dense ? num_dense++ : num_moe++;
+    if (layers_kept == 0 || index < (is_dense ? 1 : layers_kept)) {
+      kept.layers.push_back(layer);
+    }
+  }
+  if (layers_kept == 0) {
+    return kept;
+  }
+  if (num_moe > layers_kept) {
+    kept.moe_scale = static_cast<double>(num_moe) / static_cast<double>(layers_kept);
+  }
+  kept.dense_scale = static_cast<double>(std::max<int64_t>(num_dense, 1));
+  return kept;
+}
+
+}  // namespace
+
+absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point& point, int rank,
+                              const StepOptions& options) {
+  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPoint(model, plan, point));
+  if (rank < 0 || rank >= plan.num_ranks()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank=", rank, " of a plan with ", plan.num_ranks(), " ranks"));
+  }
+  const Layout layout = MakeLayout(model, plan, rank);
+  StepBuilder builder(model, plan, point, layout, options.load);
+  const KeptLayers kept = KeepLayers(model, layout, options.layers_kept);
+  if (layout.stage == 0) {
+    builder.AddEmbedding();
+  } else {
+    builder.AddReceive();
+  }
+  for (const int layer : kept.layers) {
+    builder.AddLayer(layer);
+  }
+  if (layout.stage + 1 == layout.num_stages) {
+    builder.AddHead();
+  } else {
+    builder.AddSend();
+  }
+  Step step;
+  step.ops = builder.TakeOps();
+  step.layers = kept.layers;
+  step.moe_layer_scale = kept.moe_scale;
+  step.dense_layer_scale = kept.dense_scale;
+  step.num_tokens = builder.num_tokens();
+  step.micro_batches = plan.parallel.micro_batches;
+  step.tokens_per_step = TokensPerStep(plan, point);
+  return step;
+}
+
+double TokensPerStep(const Plan& plan, const Point& point) {
+  if (point.phase == Phase::kPrefill) {
+    return static_cast<double>(point.num_tokens());
+  }
+  // 1 + a + a^2 + ... + a^d: the geometric sum without its singularity at a = 1.
+  double tokens = 0;
+  double chance = 1;
+  for (int64_t i = 0; i <= plan.speculative.draft_tokens; ++i) {
+    tokens += chance;
+    chance *= plan.speculative.acceptance;
+  }
+  return static_cast<double>(point.batch) * tokens;
+}
+
+}  // namespace lastflop

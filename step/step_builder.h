@@ -1,0 +1,77 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "step/layout.h"
+#include "step/make_step.h"
+#include "step/op.h"
+
+namespace lastflop {
+
+// Appends the ops of one rank's step in order. Internal to step/; MakeStep drives it. The plan has
+// passed CheckFeasible and CheckPoint.
+class StepBuilder {
+ public:
+  // The references outlive the builder.
+  StepBuilder(const Model& model, const Plan& plan, const Point& point, const Layout& layout,
+              const ExpertLoad& load);
+
+  void AddEmbedding();
+  void AddReceive();
+  // Norm, attention and its all-reduce; norm, FFN and its all-reduce.
+  void AddLayer(int layer);
+  void AddSend();
+  // Final norm, LM head and sampling.
+  void AddHead();
+
+  int64_t num_tokens() const { return num_tokens_; }
+  std::vector<Op> TakeOps() { return std::move(ops_); }
+
+ private:
+  struct OpTensors {
+    Tensor in = Tensor::kNone;
+    Tensor in2 = Tensor::kNone;
+    Tensor out = Tensor::kNone;
+    Weight weight = Weight::kNone;
+  };
+  Op& Add(std::string name, OpCategory category, OpShape shape, const OpTensors& tensors);
+
+  void AddRowNorm(const std::string& name, Weight gain);
+  void AddPartNorm(const std::string& name, NormShape shape, Tensor tensor, Weight gain);
+  void AddGemm(const std::string& name, OpCategory category, const GemmShape& shape, Tensor in,
+               Tensor out, Weight weight);
+  void AddAllReduce(const std::string& name);
+
+  // step/build_attention.cc
+  void AddGqa();
+  void AddMla();
+  void AddMlaQuery();
+  void AddAttend(int64_t num_heads, int64_t num_kv_heads);
+
+  // step/build_ffn.cc
+  void AddDenseFfn();
+  void AddSharedExperts();
+  void AddRouter();
+  void AddDispatch();
+  void AddSeparateDequant();
+  void AddGroupedExperts();
+  void AddFusedExperts();
+  void AddMoe();
+
+  const Model& model_;
+  const Plan& plan_;
+  const Layout& layout_;
+  const ExpertLoad load_;
+  int64_t num_sequences_ = 0;  // Of one pass.
+  int64_t query_tokens_ = 1;
+  int64_t context_ = 0;
+  int64_t num_tokens_ = 0;
+  int64_t logit_rows_ = 0;     // Tokens whose logits are wanted.
+  int64_t expert_tokens_ = 0;  // Token rows that experts may see: received ones under all-to-all.
+  int layer_ = -1;
+  bool has_residual_ = false;
+  std::vector<Op> ops_;
+};
+
+}  // namespace lastflop
