@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "proto/client_channel.h"
+#include "proto/channel_client.h"
 #include "proto/codec.h"
 
 namespace lastflop {

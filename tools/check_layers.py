@@ -60,8 +60,9 @@ def check_include(room, name, quoted, target):
     stem = name.rsplit(".", 1)[0]
     first = target.split("/", 1)[0]
     if GRPC.search(target):
-        if room not in ("coordinator", "worker", "cli"):
-            return "only coordinator, worker and cli see gRPC"
+        is_client = room == "proto" and fnmatch.fnmatch(stem, "*_client")
+        if room not in ("coordinator", "worker", "cli") and not is_client:
+            return "only coordinator, worker, cli and the clients in proto/ see gRPC"
     if PROTO.search(target):
         if room not in ("coordinator", "worker", "cli", "proto"):
             return "only coordinator, worker and cli see proto/"

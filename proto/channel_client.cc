@@ -1,4 +1,4 @@
-#include "proto/client_channel.h"
+#include "proto/channel_client.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
