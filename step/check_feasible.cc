@@ -11,7 +11,7 @@
 namespace lastflop {
 namespace {
 
-absl::Status Infeasible(const std::string& message) { return absl::InvalidArgumentError(message); }
+absl::Status Refusal(const std::string& message) { return absl::InvalidArgumentError(message); }
 
 absl::Status CheckDegrees(const Model& model, const Plan& plan) {
   const auto& p = plan.parallel;
@@ -21,16 +21,16 @@ absl::Status CheckDegrees(const Model& model, const Plan& plan) {
                                     {"parallel.pipeline", p.pipeline},
                                     {"parallel.micro_batches", p.micro_batches}}) {
     if (value < 1) {
-      return Infeasible(absl::StrCat(name, "=", value, ": a degree is at least 1"));
+      return Refusal(absl::StrCat(name, "=", value, ": a degree is at least 1"));
     }
   }
   if (p.pipeline > model.num_layers) {
-    return Infeasible(absl::StrCat("parallel.pipeline=", p.pipeline, " > num_layers=",
-                                   model.num_layers, ": every stage needs a layer"));
+    return Refusal(absl::StrCat("parallel.pipeline=", p.pipeline,
+                                " > num_layers=", model.num_layers, ": every stage needs a layer"));
   }
   if (p.micro_batches > 1 && p.pipeline == 1) {
-    return Infeasible(absl::StrCat("parallel.micro_batches=", p.micro_batches,
-                                   " needs parallel.pipeline > 1: one stage has nothing to fill"));
+    return Refusal(absl::StrCat("parallel.micro_batches=", p.micro_batches,
+                                " needs parallel.pipeline > 1: one stage has nothing to fill"));
   }
   return absl::OkStatus();
 }
@@ -39,26 +39,26 @@ absl::Status CheckExperts(const Model& model, const Plan& plan) {
   const auto& p = plan.parallel;
   const int64_t num_experts = model.num_experts + plan.moe.redundant_experts;
   if (p.expert > num_experts) {
-    return Infeasible(absl::StrCat("parallel.expert=", p.expert, " > num_experts=", num_experts,
-                                   ": a rank would hold no expert"));
+    return Refusal(absl::StrCat("parallel.expert=", p.expert, " > num_experts=", num_experts,
+                                ": a rank would hold no expert"));
   }
   if (num_experts % p.expert != 0) {
-    return Infeasible(absl::StrCat("num_experts=", num_experts, " over parallel.expert=", p.expert,
-                                   ": ", num_experts, " mod ", p.expert, " = ",
-                                   num_experts % p.expert));
+    return Refusal(absl::StrCat("num_experts=", num_experts, " over parallel.expert=", p.expert,
+                                ": ", num_experts, " mod ", p.expert, " = ",
+                                num_experts % p.expert));
   }
   if (plan.moe.redundant_experts > 0 && p.expert == 1) {
-    return Infeasible(
+    return Refusal(
         "moe.redundant_experts needs parallel.expert > 1: with one group there is "
         "no load to balance");
   }
   if (plan.moe.opportunistic_keep > model.top_k) {
-    return Infeasible(absl::StrCat("moe.expert_activation keep=", plan.moe.opportunistic_keep,
-                                   " > top_k=", model.top_k));
+    return Refusal(absl::StrCat("moe.expert_activation keep=", plan.moe.opportunistic_keep,
+                                " > top_k=", model.top_k));
   }
   if (plan.moe.dequant == Dequant::kSeparate &&
       ExpertStorage(model, plan).format == WeightFormat::kBf16) {
-    return Infeasible("moe.dequant=separate with moe.weights=bf16: there is nothing to dequantize");
+    return Refusal("moe.dequant=separate with moe.weights=bf16: there is nothing to dequantize");
   }
   return absl::OkStatus();
 }
@@ -67,14 +67,13 @@ absl::Status CheckExpertRanks(const Plan& plan) {
   const auto& p = plan.parallel;
   const int64_t ranks = p.tensor * p.data;
   if (p.expert > 1 && p.expert != ranks && p.tensor % p.expert != 0) {
-    return Infeasible(absl::StrCat("parallel.expert=", p.expert,
-                                   " must be tensor*data = ", p.tensor, "*", p.data, " = ", ranks,
-                                   ", or divide parallel.tensor: ", p.tensor, " mod ", p.expert,
-                                   " = ", p.tensor % p.expert));
+    return Refusal(absl::StrCat("parallel.expert=", p.expert, " must be tensor*data = ", p.tensor,
+                                "*", p.data, " = ", ranks, ", or divide parallel.tensor: ",
+                                p.tensor, " mod ", p.expert, " = ", p.tensor % p.expert));
   }
   if (p.attention == AttentionParallel::kData && ranks > 1 && p.expert != ranks &&
       !(p.tensor == 1 && p.expert == 1)) {
-    return Infeasible(absl::StrCat(
+    return Refusal(absl::StrCat(
         "parallel.attention=data spreads sequences over tensor*data = ", ranks,
         " ranks and needs parallel.expert=", ranks, " for the experts, not ", p.expert));
   }
@@ -83,8 +82,8 @@ absl::Status CheckExpertRanks(const Plan& plan) {
 
 absl::Status CheckDivides(const char* what, int64_t size, int64_t tensor) {
   if (size % tensor != 0) {
-    return Infeasible(absl::StrCat(what, "=", size, " over parallel.tensor=", tensor, ": ", size,
-                                   " mod ", tensor, " = ", size % tensor));
+    return Refusal(absl::StrCat(what, "=", size, " over parallel.tensor=", tensor, ": ", size,
+                                " mod ", tensor, " = ", size % tensor));
   }
   return absl::OkStatus();
 }
@@ -100,9 +99,8 @@ absl::Status CheckHeads(const Model& model, int64_t tensor) {
     return CheckDivides("num_kv_heads", kv_heads, tensor);
   }
   if (tensor % kv_heads != 0) {
-    return Infeasible(absl::StrCat("num_kv_heads=", kv_heads,
-                                   " replicated over parallel.tensor=", tensor, ": ", tensor,
-                                   " mod ", kv_heads, " = ", tensor % kv_heads));
+    return Refusal(absl::StrCat("num_kv_heads=", kv_heads, " replicated over parallel.tensor=",
+                                tensor, ": ", tensor, " mod ", kv_heads, " = ", tensor % kv_heads));
   }
   return absl::OkStatus();
 }
@@ -118,15 +116,15 @@ struct Shard {
 
 absl::Status CheckShard(const Shard& shard) {
   if (shard.size % shard.slices != 0) {
-    return Infeasible(absl::StrCat(shard.weight, ": ", shard.size, " over ", shard.slices,
-                                   " ranks: ", shard.size, " mod ", shard.slices, " = ",
-                                   shard.size % shard.slices));
+    return Refusal(absl::StrCat(shard.weight, ": ", shard.size, " over ", shard.slices,
+                                " ranks: ", shard.size, " mod ", shard.slices, " = ",
+                                shard.size % shard.slices));
   }
   const int64_t size = shard.size / shard.slices;
   if (shard.block > 0 && size % shard.block != 0) {
-    return Infeasible(absl::StrCat(shard.weight, ": ", shard.size, "/", shard.slices, " = ", size,
-                                   " is not a multiple of ", shard.block_word, " ", shard.block,
-                                   " (remainder ", size % shard.block, ")"));
+    return Refusal(absl::StrCat(shard.weight, ": ", shard.size, "/", shard.slices, " = ", size,
+                                " is not a multiple of ", shard.block_word, " ", shard.block,
+                                " (remainder ", size % shard.block, ")"));
   }
   return absl::OkStatus();
 }
@@ -177,8 +175,8 @@ absl::Status CheckShards(const Model& model, const Plan& plan) {
 
 absl::Status CheckFeasible(const Model& model, const Plan& plan) {
   if (model.num_experts < 1 || model.top_k < 1 || model.top_k > model.num_experts) {
-    return Infeasible(absl::StrCat("num_experts=", model.num_experts, " with top_k=", model.top_k,
-                                   ": top_k is between 1 and num_experts"));
+    return Refusal(absl::StrCat("num_experts=", model.num_experts, " with top_k=", model.top_k,
+                                ": top_k is between 1 and num_experts"));
   }
   LASTFLOP_RETURN_IF_ERROR(CheckDegrees(model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckExperts(model, plan));
@@ -191,22 +189,22 @@ absl::Status CheckFeasible(const Model& model, const Plan& plan) {
 
 absl::Status CheckPoint(const Model& /*model*/, const Plan& plan, const Point& point) {
   if (point.batch < 1) {
-    return Infeasible(absl::StrCat("batch=", point.batch, ": a point has at least one sequence"));
+    return Refusal(absl::StrCat("batch=", point.batch, ": a point has at least one sequence"));
   }
   if (point.context < 0 || (point.phase == Phase::kPrefill && point.context < 1)) {
-    return Infeasible(absl::StrCat("context=", point.context, " in ", ToWord(point.phase),
-                                   ": a prompt has at least one token"));
+    return Refusal(absl::StrCat("context=", point.context, " in ", ToWord(point.phase),
+                                ": a prompt has at least one token"));
   }
   const int64_t replicas = NumReplicas(plan);
   if (point.batch < replicas) {
-    return Infeasible(absl::StrCat("batch=", point.batch, " over ", replicas,
-                                   " data-parallel groups: ", replicas - point.batch,
-                                   " would have no sequence"));
+    return Refusal(absl::StrCat("batch=", point.batch, " over ", replicas,
+                                " data-parallel groups: ", replicas - point.batch,
+                                " would have no sequence"));
   }
   const int64_t sequences = point.batch / replicas;
   if (sequences < plan.parallel.micro_batches) {
-    return Infeasible(absl::StrCat("parallel.micro_batches=", plan.parallel.micro_batches, " of ",
-                                   sequences, " sequences a rank: some would be empty"));
+    return Refusal(absl::StrCat("parallel.micro_batches=", plan.parallel.micro_batches, " of ",
+                                sequences, " sequences a rank: some would be empty"));
   }
   return absl::OkStatus();
 }
