@@ -22,7 +22,7 @@ double SquaredNorm(std::span<const float> values) {
 }  // namespace
 
 double Tolerance(int num_roundings, int64_t k) {
-  return num_roundings * 0x1.0p-9 + 4 * 0x1.0p-24 * std::sqrt(static_cast<double>(k));
+  return num_roundings * 0x1.0p-8 + 4 * 0x1.0p-24 * std::sqrt(static_cast<double>(k));
 }
 
 double RowError(std::span<const float> out, std::span<const float> reference, int64_t row_size) {

@@ -12,7 +12,7 @@
 // cancels is measured against a hundredth of the rms row norm instead.
 //
 // The limit has a part for each rounding to bf16 on the way from common inputs to the output
-// (half a unit in the last place, 2^-9, each) and one for summing K products in another order:
+// (half a unit in the last place, 2^-8, each) and one for summing K products in another order:
 // 2^-24 sqrt(K), times 4 for the tail. int4 kernels multiply activations in 16-bit blocks
 // (kernels/cpu/panel_gemm.h): 2^-16 of a group's largest value, which the first part covers.
 namespace lastflop {

@@ -43,7 +43,7 @@ struct GemmShape {
   int64_t in_features = 0;
   int64_t in_stride = 0;  // Elements between rows of `in`; 0: in_features.
   int64_t in_offset = 0;  // Elements before the first row: a prompt's last token.
-  WeightStorage storage;
+  WeightStorage storage = {};
   bool bias = false;
   bool fp32_out = false;  // Router scores and logits.
   bool operator==(const GemmShape&) const = default;
@@ -133,7 +133,7 @@ struct ExpertGemmShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
   bool gather_tokens = false;  // gate_up reads rows of tokens by the pair list.
-  WeightStorage storage;
+  WeightStorage storage = {};
   ActivationFormat activations = ActivationFormat::kBf16;
   TileOrder tile_order = TileOrder::kRowMajor;
   int64_t group_m = 0;
@@ -164,7 +164,7 @@ struct FusedMoeShape {
   int64_t num_local_experts = 0;
   int64_t hidden_size = 0;
   int64_t moe_intermediate_size = 0;  // Of this rank.
-  WeightStorage storage;
+  WeightStorage storage = {};
   TileOrder tile_order = TileOrder::kRowMajor;
   bool add_shared = false;
   bool operator==(const FusedMoeShape&) const = default;
@@ -175,7 +175,7 @@ struct DequantShape {
   int64_t num_local_experts = 0;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  WeightStorage storage;
+  WeightStorage storage = {};
   bool operator==(const DequantShape&) const = default;
 };
 

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "kernels/cpu/panel_gemm_builds.h"
 #include "kernels/cpu/vector.h"
 
@@ -18,7 +20,9 @@ __m256i Load32(const std::byte* at) {
 
 // Two neighbouring columns of an int16 row in every lane.
 __m256i BroadcastPair(const int16_t* at) {
-  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(at)));
+  int32_t pair = 0;
+  std::memcpy(&pair, at, sizeof(pair));
+  return _mm256_set1_epi32(pair);
 }
 
 template <int kRows>

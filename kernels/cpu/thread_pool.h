@@ -30,7 +30,7 @@ class ThreadPool {
     // Other ranks run on the same cores: threads yield and sleep at once instead of spinning.
     bool shared_cores = false;
     // Unset: DetectVectorIsa(). Tests set kPortable.
-    std::optional<VectorIsa> isa;
+    std::optional<VectorIsa> isa = std::nullopt;
   };
 
   // InvalidArgument: no cores, a core that does not exist or is not allowed, an ISA that this CPU

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "kernels/cpu/panel_format.h"
+#include "kernels/cpu/weights_random_builds.h"
 
 namespace lastflop {
 namespace {
@@ -92,8 +93,37 @@ void PackInt4(const Stretch& weights, int64_t num_rows, int64_t group, std::byte
   std::memcpy(out + group / 8 * kInt4BlockBytes, scales, sizeof(scales));
 }
 
+#if defined(LASTFLOP_HAVE_AVX2)
+// A stretch of a panel with the AVX2 build; false when it has not the form that build needs.
+bool FillStretchAvx2(const WeightSlice& slice, int64_t group, const uint64_t* index,
+                     int64_t num_rows, uint64_t begin, int64_t cols, std::byte* out) {
+  if (num_rows < kPanelRows || cols % 8 != 0) {
+    return false;
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
+    if ((index[row] + begin) % 4 != 0) {
+      return false;
+    }
+  }
+  auto* lanes = reinterpret_cast<uint32_t*>(out);
+  auto* scales = reinterpret_cast<Bf16*>(out + group / 8 * kInt4BlockBytes);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const RowDraws draws = {.seed = slice.seed,
+                            .stream = slice.stream,
+                            .first_draw = (index[row] + begin) / 4,
+                            .unit = slice.amplitude * 0x1.0p-15f};
+    if (group > 0) {
+      FillInt4RowAvx2(draws, group, lanes + row, scales + row);
+    } else {
+      FillBf16RowAvx2(draws, cols, lanes + row);
+    }
+  }
+  return true;
+}
+#endif
+
 void FillPanel(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix, int64_t p,
-               std::byte* panel) {
+               std::byte* panel, [[maybe_unused]] VectorIsa isa) {
   const PackedLayout::Panel& range = layout.panels[static_cast<size_t>(p)];
   const int64_t group = layout.storage.group_size;
   const int64_t step = group > 0 ? group : 64;
@@ -104,14 +134,22 @@ void FillPanel(const WeightSlice& slice, const PackedLayout& layout, int64_t mat
   Stretch weights;
   for (int64_t begin = 0; begin < layout.cols; begin += step) {
     const int64_t cols = std::min(step, layout.cols - begin);
+    std::byte* out =
+        panel + (group > 0 ? begin / group * Int4GroupBytes(group) : begin / 2 * kBf16PairBytes);
+#if defined(LASTFLOP_HAVE_AVX2)
+    if (isa == VectorIsa::kAvx2 && FillStretchAvx2(slice, group, index, range.num_rows,
+                                                   static_cast<uint64_t>(begin), cols, out)) {
+      continue;
+    }
+#endif
     for (int64_t row = 0; row < range.num_rows; ++row) {
       TrueWeights(slice, index[row] + static_cast<uint64_t>(begin),
                   {weights[row], static_cast<size_t>(cols)});
     }
     if (group > 0) {
-      PackInt4(weights, range.num_rows, group, panel + begin / group * Int4GroupBytes(group));
+      PackInt4(weights, range.num_rows, group, out);
     } else {
-      PackBf16(weights, range.num_rows, cols, panel + begin / 2 * kBf16PairBytes);
+      PackBf16(weights, range.num_rows, cols, out);
     }
   }
 }
@@ -146,7 +184,7 @@ void FillRandomWeights(const WeightSlice& slice, const PackedLayout& layout, std
   pool.ParallelFor(layout.num_matrices * num_panels, [&](int64_t task, int /*thread*/) {
     const int64_t matrix = task / num_panels;
     const int64_t p = task % num_panels;
-    FillPanel(slice, layout, matrix, p, data + layout.PanelOffset(matrix, p));
+    FillPanel(slice, layout, matrix, p, data + layout.PanelOffset(matrix, p), pool.isa());
   });
 }
 
