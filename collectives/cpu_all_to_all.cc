@@ -106,7 +106,7 @@ int64_t CpuCommunicator::ReceiveFrom(int rank, const TokensReceived& received, i
 bool CpuCommunicator::HasExpertOn(const int32_t* expert_ids, int rank) const {
   const int64_t per_rank = dispatched_.num_experts / num_ranks();
   return std::any_of(expert_ids, expert_ids + dispatched_.top_k,
-                     [&](int32_t id) { return id / per_rank == rank; });
+                     [&](int32_t id) { return id >= 0 && id / per_rank == rank; });
 }
 
 std::vector<std::vector<int64_t>> CpuCommunicator::ReturnRows() const {

@@ -73,7 +73,7 @@ class CpuCommunicator {
   // Tokens of this rank, for Dispatch.
   struct TokensToSend {
     std::span<const uint16_t> rows;       // [num_tokens, hidden_size]
-    std::span<const int32_t> expert_ids;  // [num_tokens, top_k]
+    std::span<const int32_t> expert_ids;  // [num_tokens, top_k], -1 for a slot that is not used
     std::span<const float> weights;       // [num_tokens, top_k]
   };
   // Tokens that have an expert on this rank, by sending rank, then in that rank's order. Room for

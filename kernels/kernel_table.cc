@@ -5,6 +5,22 @@ namespace {
 
 // Every kernel that a plan can name. A new one is a folder beside this file and a line here.
 constexpr KernelInfo kKernels[] = {
+    {"embedding", "embedding", "cpu", "", "", "rows of a table by token id"},
+    {"rms_norm",
+     "attention.norm attention.query_norm attention.key_norm attention.query_latent_norm "
+     "attention.kv_latent_norm ffn.norm final_norm",
+     "cpu", "", "", "residual addition and RMSNorm"},
+    {"gemm",
+     "attention.qkv attention.mla_down attention.query_up attention.output ffn.gate_up ffn.down "
+     "shared.gate_up shared.down router.gemm lm_head",
+     "cpu", "bf16 int4_g32 int4_g128", "", "dense product"},
+    {"head_gemm", "attention.absorb attention.value_up", "cpu", "bf16", "",
+     "one small product a head, for MLA"},
+    {"rope", "attention.rope", "cpu", "bf16 fp8", "attention.cache",
+     "rotary embedding and the write of the cache"},
+    {"attention", "attention.attend", "cpu", "bf16 fp8", "attention.cache",
+     "softmax attention over the cache, GQA and absorbed MLA"},
+    {"router", "router.top_k", "cpu", "", "moe.expert_activation", "scores to experts and weights"},
     {"permute", "moe.permute", "cpu", "", "", "groups (token, expert) pairs by local expert"},
     {"dequant", "moe.dequant", "cpu", "int4_g32 int4_g128", "moe.dequant",
      "writes touched experts' weights as bf16"},
@@ -14,6 +30,7 @@ constexpr KernelInfo kKernels[] = {
     {"moe_combine", "moe.combine", "cpu", "", "", "weighted sum of a token's experts"},
     {"fused_moe", "moe.fused", "cpu", "bf16 int4_g32 int4_g128", "moe.weights moe.tile_order",
      "gate_up, activation, down and combine in one kernel"},
+    {"sample", "sampling", "cpu", "", "", "greedy choice over ranks"},
 };
 
 }  // namespace
