@@ -1,0 +1,37 @@
+#include "spec/model_rules.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace lastflop {
+
+std::string TopKProblem(int64_t top_k, int64_t num_experts) {
+  return top_k <= num_experts
+             ? ""
+             : absl::StrCat(top_k, ": must be at most the ", num_experts, " experts");
+}
+
+std::string KvHeadsProblem(int64_t num_kv_heads, int64_t num_heads) {
+  return num_kv_heads >= 1 && num_heads % num_kv_heads == 0
+             ? ""
+             : absl::StrCat(num_kv_heads, ": must divide the ", num_heads, " query heads");
+}
+
+std::string NumGroupsProblem(int64_t num_groups, int64_t num_experts) {
+  return num_groups >= 1 && num_experts % num_groups == 0
+             ? ""
+             : absl::StrCat(num_groups, ": must divide the ", num_experts, " experts");
+}
+
+std::string TopKGroupsProblem(const RouterDims& router, int64_t top_k, int64_t num_experts) {
+  if (router.top_k_groups > router.num_groups) {
+    return absl::StrCat(router.top_k_groups, ": must be at most the ", router.num_groups,
+                        " groups");
+  }
+  const int64_t group_size = num_experts / router.num_groups;
+  return top_k <= group_size * router.top_k_groups
+             ? ""
+             : absl::StrCat(router.top_k_groups, " groups of ", group_size,
+                            " experts: fewer than the ", top_k, " that a token takes");
+}
+
+}  // namespace lastflop

@@ -1,0 +1,246 @@
+// What each family says, read from configs of its own small sizes, and the published sizes that
+// experiments/models/ has.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/model.h"
+#include "spec/model_reader.h"
+#include "tests/spec/model_configs.h"
+
+namespace lastflop {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr LayerKind kDense = LayerKind::kDense;
+constexpr LayerKind kMoe = LayerKind::kMoe;
+
+Model Read(const std::string& config) {
+  absl::StatusOr<Model> model = ReadModelConfig(config, "config.json");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *model : Model{};
+}
+
+std::string ErrorOf(const std::string& config) {
+  const absl::StatusOr<Model> model = ReadModelConfig(config, "config.json");
+  return model.ok() ? "" : std::string(model.status().message());
+}
+
+TEST(ModelFamiliesTest, ReadsDeepseekV3) {
+  const Model model = Read(
+      DeepseekConfig("deepseek_v3",
+                     R"("q_lora_rank": 48, "n_group": 4, "topk_group": 2, "topk_method": "noaux_tc",
+         "scoring_func": "sigmoid", "norm_topk_prob": true, "routed_scaling_factor": 2.5,
+         "num_nextn_predict_layers": 1, "rope_scaling": {"type": "yarn", "factor": 40},
+         "architectures": ["DeepseekV3ForCausalLM"])"));
+  EXPECT_EQ(model.architecture, "DeepseekV3ForCausalLM");
+  EXPECT_THAT(model.layer_kinds, ElementsAre(kDense, kMoe, kMoe, kMoe));
+  EXPECT_EQ(model.dense_intermediate_size, 512);
+  EXPECT_EQ(model.num_shared_experts, 1);
+  EXPECT_EQ(model.shared_intermediate_size, 64);
+  EXPECT_EQ(model.attention.kind, AttentionKind::kMla);
+  EXPECT_EQ(model.attention.q_lora_rank, 48);
+  EXPECT_EQ(model.attention.kv_lora_rank, 32);
+  EXPECT_EQ(model.attention.rotary_dim, 8);
+  EXPECT_EQ(model.router, (RouterDims{.scoring = RouterScoring::kSigmoid,
+                                      .has_bias = true,
+                                      .num_groups = 4,
+                                      .top_k_groups = 2,
+                                      .renormalize = true,
+                                      .scaling_factor = 2.5}));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("num_nextn_predict_layers: 1")));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("rope_scaling: yarn")));
+}
+
+TEST(ModelFamiliesTest, ReadsDeepseekV2WithASoftmaxAndAQueryInOneProduct) {
+  const Model model = Read(DeepseekConfig(
+      "deepseek_v2", R"("q_lora_rank": null, "topk_method": "group_limited_greedy", "n_group": 8,
+                        "topk_group": 3, "scoring_func": "softmax", "norm_topk_prob": false,
+                        "routed_scaling_factor": 16.0)"));
+  EXPECT_EQ(model.attention.q_lora_rank, 0);
+  EXPECT_EQ(model.router, (RouterDims{.scoring = RouterScoring::kSoftmax,
+                                      .num_groups = 8,
+                                      .top_k_groups = 3,
+                                      .scaling_factor = 16}));
+}
+
+TEST(ModelFamiliesTest, IgnoresTheGroupsOfAGreedyRouter) {
+  const Model model = Read(
+      DeepseekConfig("deepseek_v2", R"("topk_method": "greedy", "n_group": 4, "topk_group": 1)"));
+  EXPECT_EQ(model.router.num_groups, 1);
+  EXPECT_EQ(model.router.top_k_groups, 1);
+}
+
+TEST(ModelFamiliesTest, ReadsGlm5AndNamesItsIndexer) {
+  const Model model = Read(
+      DeepseekConfig("glm_moe_dsa", R"("q_lora_rank": 48, "index_topk": 2048, "index_n_heads": 32,
+                                       "rope_parameters": {"rope_type": "default"})"));
+  EXPECT_TRUE(model.router.has_bias);
+  EXPECT_THAT(model.not_modelled, ElementsAre(HasSubstr("index_topk: 2048, the sparse-attention")));
+}
+
+TEST(ModelFamiliesTest, ReadsGlm4MoeWithPartialRotation) {
+  const std::string config = QwenConfig(
+      "glm4_moe", R"("n_routed_experts": 16, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                     "head_dim": 32, "partial_rotary_factor": 0.5, "use_qk_norm": true,
+                     "attention_bias": true, "routed_scaling_factor": 2.5)");
+  const Model model = Read(config);
+  EXPECT_THAT(model.layer_kinds, ElementsAre(kDense, kMoe, kMoe, kMoe));
+  EXPECT_EQ(model.attention.kind, AttentionKind::kGqa);
+  EXPECT_EQ(model.attention.rotary_dim, 16);
+  EXPECT_TRUE(model.attention.qk_norm);
+  EXPECT_TRUE(model.attention.bias);
+  EXPECT_EQ(model.router.scoring, RouterScoring::kSigmoid);
+  EXPECT_TRUE(model.router.has_bias);
+  EXPECT_TRUE(model.router.renormalize);
+}
+
+TEST(ModelFamiliesTest, ReadsQwen3MoeWithInterleavedAndListedDenseLayers) {
+  EXPECT_THAT(Read(QwenConfig("qwen3_moe")).layer_kinds, ElementsAre(kMoe, kMoe, kMoe, kMoe));
+  EXPECT_THAT(Read(QwenConfig("qwen3_moe", R"("decoder_sparse_step": 2)")).layer_kinds,
+              ElementsAre(kDense, kMoe, kDense, kMoe));
+  const Model model = Read(
+      QwenConfig("qwen3_moe", R"("mlp_only_layers": [1], "head_dim": 32, "norm_topk_prob": true)"));
+  EXPECT_THAT(model.layer_kinds, ElementsAre(kMoe, kDense, kMoe, kMoe));
+  EXPECT_EQ(model.num_shared_experts, 0);
+  EXPECT_TRUE(model.attention.qk_norm);
+  EXPECT_FALSE(model.attention.bias);
+  EXPECT_EQ(model.router, (RouterDims{.renormalize = true}));
+}
+
+TEST(ModelFamiliesTest, ReadsQwen2MoeWithItsSharedExpert) {
+  const Model model = Read(QwenConfig("qwen2_moe", R"("shared_expert_intermediate_size": 192)"));
+  EXPECT_EQ(model.num_shared_experts, 1);
+  EXPECT_EQ(model.shared_intermediate_size, 192);
+  EXPECT_TRUE(model.attention.bias);
+  EXPECT_FALSE(model.attention.qk_norm);
+  EXPECT_EQ(model.attention.head_dim, 64);
+  EXPECT_THAT(model.assumed, Contains(HasSubstr("head_dim: 64")));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("shared_expert_gate")));
+}
+
+TEST(ModelFamiliesTest, ReadsMiniMaxM2) {
+  const Model model = Read(LocalExpertsConfig(
+      "minimax_m2", R"("rotary_dim": 16, "use_qk_norm": true, "use_routing_bias": true,
+                       "scoring_func": "sigmoid", "num_mtp_modules": 3)"));
+  EXPECT_EQ(model.moe_intermediate_size, 64);
+  EXPECT_EQ(model.num_dense_layers(), 0);
+  EXPECT_EQ(model.attention.rotary_dim, 16);
+  EXPECT_EQ(
+      model.router,
+      (RouterDims{.scoring = RouterScoring::kSigmoid, .has_bias = true, .renormalize = true}));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("num_mtp_modules: 3")));
+}
+
+TEST(ModelFamiliesTest, ReadsMixtralWhoseIntermediateSizeIsTheExperts) {
+  const Model model = Read(LocalExpertsConfig("mixtral", R"("sliding_window": null)"));
+  EXPECT_EQ(model.moe_intermediate_size, 64);
+  EXPECT_EQ(model.dense_intermediate_size, 0);
+  EXPECT_EQ(model.router, (RouterDims{.renormalize = true}));
+  EXPECT_THAT(model.not_modelled, ElementsAre());
+}
+
+TEST(ModelFamiliesTest, ReadsGptOssAndNamesWhatItDoesNotRun) {
+  const Model model = Read(LocalExpertsConfig(
+      "gpt_oss", R"("sliding_window": 128, "layer_types": ["sliding_attention", "full_attention",
+                    "sliding_attention", "full_attention"])"));
+  EXPECT_TRUE(model.router.softmax_after_top_k);
+  EXPECT_TRUE(model.attention.bias);
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("sliding_window: 128 in 2 of 4 layers")));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("attention sinks")));
+}
+
+TEST(ModelFamiliesTest, ReadsLlama4InsideItsTextConfig) {
+  const std::string text = LocalExpertsConfig(
+      "llama4_text", R"("intermediate_size_mlp": 128, "interleave_moe_layer_step": 2,
+                        "use_qk_norm": true, "attention_chunk_size": 8192)");
+  const Model model = Read(R"({"model_type": "llama4", "architectures": ["Llama4"], )"
+                           R"("vision_config": {}, "text_config": )" +
+                           text + "}");
+  EXPECT_EQ(model.model_type, "llama4_text");
+  EXPECT_EQ(model.architecture, "Llama4");
+  EXPECT_THAT(model.layer_kinds, ElementsAre(kDense, kMoe, kDense, kMoe));
+  EXPECT_EQ(model.dense_intermediate_size, 128);
+  EXPECT_EQ(model.shared_intermediate_size, 64);
+  EXPECT_EQ(model.router, (RouterDims{.scoring = RouterScoring::kSigmoid}));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("attention_chunk_size: 8192")));
+  EXPECT_THAT(model.not_modelled, Contains(HasSubstr("vision_config")));
+}
+
+TEST(ModelFamiliesTest, RefusesModelsWithoutExperts) {
+  EXPECT_THAT(ErrorOf(R"({"model_type": "llama", "hidden_size": 4096})"),
+              HasSubstr("lastflop is for models with experts"));
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_moe", R"("mlp_only_layers": [0, 1, 2, 3])")),
+              HasSubstr("no layer of the model has experts"));
+}
+
+TEST(ModelFamiliesTest, RefusesLinearAttentionAndUnknownFamilies) {
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_next", R"("full_attention_interval": 4)")),
+              HasSubstr("full_attention_interval: layers of linear attention"));
+  EXPECT_THAT(ErrorOf(LocalExpertsConfig("minimax", R"("attn_type_list": [0, 0, 0, 1])")),
+              HasSubstr("attn_type_list with linear layers"));
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen9_moe")),
+              HasSubstr("\"qwen9_moe\" is not known; known are deepseek_v2,"));
+}
+
+TEST(ModelFamiliesTest, RefusesGroupsThatCannotHoldTheChoice) {
+  EXPECT_THAT(ErrorOf(DeepseekConfig("deepseek_v3", R"("n_group": 3, "topk_group": 1)")),
+              HasSubstr("n_group: 3: must divide the 16 experts"));
+  EXPECT_THAT(ErrorOf(DeepseekConfig("deepseek_v3", R"("n_group": 16, "topk_group": 1)")),
+              HasSubstr("topk_group: 1 groups of 1 experts: fewer than the 2"));
+}
+
+// The published sizes, from the files that campaigns name.
+struct Published {
+  const char* file;
+  double billion_weights;  // As the publisher counts them, without multi-token prediction.
+  double gib;              // Of the published checkpoint; 0 where the file has no quantization.
+};
+
+TEST(ModelFamiliesTest, AddsUpToThePublishedNumberOfWeights) {
+  for (const auto& [file, billion_weights, gib] : {
+           Published{"deepseek-v3", 671, 0},
+           Published{"glm-5-nvfp4", 744, 0},
+           Published{"gpt-oss-120b", 117, 61},
+           Published{"kimi-k2.5", 1026, 553},
+           Published{"llama-4-maverick", 400, 0},
+           Published{"llama-4-scout", 108, 0},
+           Published{"minimax-m2.5", 230, 0},
+           Published{"mixtral-8x7b", 46.7, 0},
+           Published{"qwen3-235b-a22b", 235, 0},
+           Published{"qwen3-30b-a3b", 30.5, 0},
+       }) {
+    SCOPED_TRACE(file);
+    absl::StatusOr<Model> model =
+        ReadModelFile(std::string("experiments/models/") + file + ".json");
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->name, file);
+    if (gib > 0) {
+      EXPECT_NEAR(ModelBytes(*model) / (1 << 30), gib, gib * 0.01);
+    }
+    // One format for all: then bytes are weights.
+    for (WeightStorage* const storage : {&model->experts, &model->shared, &model->dense,
+                                         &model->attention_weights, &model->lm_head}) {
+      *storage = {};
+    }
+    EXPECT_NEAR(ModelBytes(*model) / 2e9, billion_weights, billion_weights * 0.01);
+  }
+}
+
+TEST(ModelFamiliesTest, ReadsEveryModelInExperiments) {
+  int num_models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("experiments/models")) {
+    const absl::StatusOr<Model> model = ReadModelFile(entry.path().string());
+    EXPECT_TRUE(model.ok()) << model.status();
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 10);
+}
+
+}  // namespace
+}  // namespace lastflop

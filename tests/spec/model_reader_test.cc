@@ -1,0 +1,137 @@
+#include "spec/model_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/spec/model_configs.h"
+
+namespace lastflop {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+std::string ErrorOf(const std::string& config) {
+  const absl::StatusOr<Model> model = ReadModelConfig(config, "m/config.json");
+  return model.ok() ? "" : std::string(model.status().message());
+}
+
+TEST(ModelReaderTest, SaysFileLineColumnAndPathOfAWrongValue) {
+  EXPECT_EQ(ErrorOf("{\"model_type\": \"mixtral\", \"num_local_experts\": 8,\n"
+                    "  \"hidden_size\": -5}"),
+            "m/config.json:2:3: hidden_size: -5: must be a whole number from 1 to 16777216");
+  EXPECT_EQ(ErrorOf("{\"text_config\":\r\n {\"model_type\": \"mixtral\", \"num_experts\": 8,\r\n"
+                    "  \"hidden_size\": \"5\"}}"),
+            "m/config.json:3:3: text_config.hidden_size: \"5\": must be a whole number from 1 to "
+            "16777216");
+  EXPECT_THAT(ErrorOf("{\"model_type\": \"mixtral\", \"num_experts\": 8}"),
+              HasSubstr("m/config.json:1:1: hidden_size: is missing"));
+}
+
+TEST(ModelReaderTest, RefusesSizesThatAreNone) {
+  for (const char* const size :
+       {"0", "-1", "8.0", "8.5", "1e3", "true", "\"8\"", "[8]", "99999999999999999999"}) {
+    const std::string error =
+        ErrorOf(QwenConfig("qwen3_moe", std::string(R"("head_dim": )") + size));
+    EXPECT_THAT(error, HasSubstr("head_dim: ")) << size;
+  }
+}
+
+TEST(ModelReaderTest, RefusesNoExpertsAndMoreChosenThanThereAre) {
+  const auto config = [](const char* num_experts, const char* top_k) {
+    return std::string(R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
+        "vocab_size": 100, "num_attention_heads": 4, "intermediate_size": 64,
+        "num_local_experts": )") +
+           num_experts + R"(, "num_experts_per_tok": )" + top_k + "}";
+  };
+  EXPECT_EQ(ErrorOf(config("8", "2")), "");
+  EXPECT_THAT(ErrorOf(config("0", "2")), HasSubstr("num_local_experts: 0: must be"));
+  EXPECT_THAT(ErrorOf(config("8", "0")), HasSubstr("num_experts_per_tok: 0: must be"));
+  EXPECT_THAT(ErrorOf(config("8", "9")),
+              HasSubstr("num_experts_per_tok: 9: must be at most the 8 experts"));
+}
+
+TEST(ModelReaderTest, RefusesHeadsThatDoNotDivide) {
+  const auto config = [](const char* heads, const char* kv_heads) {
+    return std::string(R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
+        "vocab_size": 100, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "intermediate_size": 64, "num_attention_heads": )") +
+           heads + R"(, "num_key_value_heads": )" + kv_heads + "}";
+  };
+  EXPECT_THAT(ErrorOf(config("4", "3")), HasSubstr("num_key_value_heads: 3: must divide the 4"));
+  EXPECT_THAT(ErrorOf(config("4", "8")), HasSubstr("num_key_value_heads: 8: must be"));
+  EXPECT_THAT(ErrorOf(config("5", "5")), HasSubstr("must divide hidden_size=64"));
+}
+
+TEST(ModelReaderTest, RefusesAKeyTwiceAlsoWhenItIsWrittenOtherwise) {
+  EXPECT_EQ(ErrorOf("{\"a\": {\"b\\\"\": 1,\n \"b\\\"\": 2}}"),
+            "m/config.json:2:2: a.b\": the key stands twice");
+  EXPECT_THAT(ErrorOf("{\"hidden_size\": 1, \"hidden\\u005fsize\": 2}"),
+              HasSubstr("1:20: hidden_size: the key stands twice"));
+}
+
+TEST(ModelReaderTest, RefusesWhatIsNoJsonObject) {
+  EXPECT_THAT(ErrorOf(""), HasSubstr("m/config.json:1:1: (file): not JSON at the end of the file"));
+  EXPECT_THAT(ErrorOf("{\"a\": 1,\n}"), HasSubstr("m/config.json:2:1: (file): not JSON at"));
+  EXPECT_THAT(ErrorOf("{\"a\": NaN}"), HasSubstr("not JSON at"));
+  EXPECT_THAT(ErrorOf("{} {}"), HasSubstr("not JSON at"));
+  EXPECT_THAT(ErrorOf("[1]"), HasSubstr("is a list: must be an object"));
+  EXPECT_THAT(ErrorOf("{\"a\": \"\xe9\"}"), HasSubstr("not JSON at"));
+  EXPECT_THAT(ErrorOf(std::string(100000, '[')), HasSubstr("nested deeper than 64 levels"));
+}
+
+TEST(ModelReaderTest, ReadsAByteOrderMarkAndCarriageReturns) {
+  EXPECT_EQ(ErrorOf("\xef\xbb\xbf" + LocalExpertsConfig("mixtral", "\r\n\"x\": 1\r\n")), "");
+}
+
+TEST(ModelReaderTest, TakesAHugeNumberOfKeysInTheTimeOfAFew) {
+  std::string more = R"("k": 1)";
+  for (int i = 0; i < 100000; ++i) {
+    absl::StrAppend(&more, ",\n\"k", i, "\": 1");
+  }
+  EXPECT_EQ(ErrorOf(LocalExpertsConfig("mixtral", more)), "");
+}
+
+TEST(ModelReaderTest, ListsWhatItAssumes) {
+  const absl::StatusOr<Model> model = ReadModelConfig(
+      R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+          "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 64,
+          "num_attention_heads": 4})",
+      "m.json");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->attention.num_kv_heads, 4);
+  EXPECT_EQ(model->rope_theta, 10000);
+  for (const char* const key :
+       {"num_key_value_heads: 4", "head_dim: 16", "rope_theta: 10000",
+        "max_position_embeddings: ", "tie_word_embeddings: false", "expert_format: bf16"}) {
+    EXPECT_THAT(model->assumed, Contains(HasSubstr(key)));
+  }
+}
+
+TEST(ModelReaderTest, FindsRopeThetaInRopeParameters) {
+  const absl::StatusOr<Model> model = ReadModelConfig(
+      R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+          "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 64,
+          "num_attention_heads": 4, "rope_parameters": {"rope_theta": 5000, "rope_type": "yarn"}})",
+      "m.json");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->rope_theta, 5000);
+  EXPECT_THAT(model->not_modelled, Contains(HasSubstr("rope_parameters: yarn")));
+}
+
+TEST(ModelReaderTest, NamesAModelAfterItsFile) {
+  EXPECT_EQ(ModelNameOf("models/Kimi-K2.5.config.json"), "Kimi-K2.5");
+  EXPECT_EQ(ModelNameOf("kimi-k2.5.json"), "kimi-k2.5");
+  EXPECT_EQ(ModelNameOf("/data/GLM-5-NVFP4/config.json"), "GLM-5-NVFP4");
+  EXPECT_EQ(ModelNameOf("config.json"), "config");
+}
+
+TEST(ModelReaderTest, SaysThatAFileIsNotThere) {
+  EXPECT_FALSE(ReadModelFile("experiments/models/none.json").ok());
+  EXPECT_FALSE(ReadModelFile("experiments").ok());
+}
+
+}  // namespace
+}  // namespace lastflop
