@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "common/attempt.h"
 #include "common/campaign_results.h"
+#include "common/campaign_summary.h"
 #include "common/trial.h"
 #include "lastflop/v1/attempt.pb.h"
 #include "lastflop/v1/campaign.pb.h"
@@ -47,7 +48,8 @@ std::vector<v1::AttemptRecord> ToPieces(const AttemptRecord& attempt);
 // Adds a piece: a new attempt, or further samples of the last one.
 absl::Status AppendPiece(const v1::AttemptRecord& piece, std::vector<AttemptRecord>& attempts);
 
-v1::CampaignSummary SummaryOf(const CampaignResults& results);
+v1::CampaignSummary ToProto(const CampaignSummary& summary);
+absl::StatusOr<CampaignSummary> FromProto(const v1::CampaignSummary& message);
 
 // The header, then the trials, then the attempts of a campaign, in the order a client expects.
 std::vector<v1::FetchPiece> ToPieces(const CampaignResults& results);

@@ -55,15 +55,10 @@ absl::StatusOr<AttemptRecord> Decode(const v1::AttemptRecord& message) {
 }
 
 absl::Status ReadHeader(const v1::CampaignHeader& header, CampaignResults& results) {
-  const v1::CampaignSummary& summary = header.summary();
-  const std::optional<CampaignState> state = FromWord<CampaignState>(summary.state());
-  if (!state.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("campaign state is \"", summary.state(),
-                                                   "\": one of ", AllWords<CampaignState>()));
-  }
-  results.campaign_id = summary.campaign_id();
-  results.state = *state;
-  results.created_at_ms = summary.created_at_ms();
+  LASTFLOP_ASSIGN_OR_RETURN(const CampaignSummary summary, FromProto(header.summary()));
+  results.campaign_id = summary.campaign_id;
+  results.state = summary.state;
+  results.created_at_ms = summary.created_at_ms;
   results.ended_at_ms = header.ended_at_ms();
   results.reason = header.reason();
   LASTFLOP_ASSIGN_OR_RETURN(results.campaign, CampaignFromJson(header.campaign_json()));
@@ -75,7 +70,7 @@ absl::Status ReadHeader(const v1::CampaignHeader& header, CampaignResults& resul
 
 v1::CampaignHeader HeaderOf(const CampaignResults& results) {
   v1::CampaignHeader header;
-  *header.mutable_summary() = SummaryOf(results);
+  *header.mutable_summary() = ToProto(Summarize(results));
   header.set_campaign_json(ToJson(results.campaign));
   header.set_source_yaml(ValidUtf8(results.source_yaml));
   header.set_source_name(ValidUtf8(results.source_name));
@@ -133,25 +128,39 @@ absl::Status AppendPiece(const v1::AttemptRecord& piece, std::vector<AttemptReco
   return absl::OkStatus();
 }
 
-v1::CampaignSummary SummaryOf(const CampaignResults& results) {
-  const auto count = [&results](TrialState state) {
-    return static_cast<int>(
-        std::count_if(results.trials.begin(), results.trials.end(),
-                      [state](const TrialRecord& trial) { return trial.state == state; }));
-  };
-  v1::CampaignSummary summary;
-  summary.set_campaign_id(results.campaign_id);
-  summary.set_name(ValidUtf8(results.campaign.name));
-  summary.set_state(std::string(ToWord(results.state)));
-  summary.set_created_at_ms(results.created_at_ms);
-  summary.set_num_trials(static_cast<int>(results.trials.size()));
-  summary.set_num_done(count(TrialState::kDone));
-  summary.set_num_failed(count(TrialState::kFailed));
-  summary.set_num_running(count(TrialState::kRunning));
-  summary.set_num_pending(count(TrialState::kPending));
-  summary.set_num_cancelled(count(TrialState::kCancelled));
-  summary.set_num_lost_out(count(TrialState::kLostOut));
-  return summary;
+v1::CampaignSummary ToProto(const CampaignSummary& summary) {
+  v1::CampaignSummary message;
+  message.set_campaign_id(summary.campaign_id);
+  message.set_name(ValidUtf8(summary.name));
+  message.set_state(std::string(ToWord(summary.state)));
+  message.set_created_at_ms(summary.created_at_ms);
+  message.set_num_trials(summary.num_trials);
+  message.set_num_done(summary.num_done);
+  message.set_num_failed(summary.num_failed);
+  message.set_num_running(summary.num_running);
+  message.set_num_pending(summary.num_pending);
+  message.set_num_cancelled(summary.num_cancelled);
+  message.set_num_lost_out(summary.num_lost_out);
+  return message;
+}
+
+absl::StatusOr<CampaignSummary> FromProto(const v1::CampaignSummary& message) {
+  const std::optional<CampaignState> state = FromWord<CampaignState>(message.state());
+  if (!state.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("campaign state is \"", message.state(),
+                                                   "\": one of ", AllWords<CampaignState>()));
+  }
+  return CampaignSummary{.campaign_id = message.campaign_id(),
+                         .name = message.name(),
+                         .state = *state,
+                         .created_at_ms = message.created_at_ms(),
+                         .num_trials = message.num_trials(),
+                         .num_done = message.num_done(),
+                         .num_failed = message.num_failed(),
+                         .num_running = message.num_running(),
+                         .num_pending = message.num_pending(),
+                         .num_cancelled = message.num_cancelled(),
+                         .num_lost_out = message.num_lost_out()};
 }
 
 std::vector<v1::FetchPiece> ToPieces(const CampaignResults& results) {

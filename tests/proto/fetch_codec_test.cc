@@ -103,10 +103,11 @@ TEST(FetchCodecTest, RefusesAKindOfPieceItDoesNotKnow) {
 }
 
 TEST(FetchCodecTest, CountsTrialsByState) {
-  const v1::CampaignSummary summary = SummaryOf(SomeResults());
-  EXPECT_EQ(summary.num_trials(), 2);
-  EXPECT_EQ(summary.num_done(), 2);
-  EXPECT_EQ(summary.num_pending(), 0);
+  const absl::StatusOr<CampaignSummary> summary = FromProto(ToProto(Summarize(SomeResults())));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->num_trials, 2);
+  EXPECT_EQ(summary->num_done, 2);
+  EXPECT_EQ(summary->num_pending, 0);
 }
 
 }  // namespace

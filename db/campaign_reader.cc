@@ -1,0 +1,241 @@
+#include "db/campaign_reader.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/campaign_json.h"
+#include "common/plan.h"
+#include "common/status_macros.h"
+#include "db/report_rows.h"
+#include "db/schema.h"
+
+namespace lastflop {
+namespace {
+
+constexpr absl::string_view kSelectSummaries = R"sql(
+    SELECT campaign_id, name, campaigns.state, created_at_ms, trials.state, count(trials.trial_id)
+      FROM campaigns LEFT JOIN trials USING (campaign_id)
+     GROUP BY campaign_id, trials.state ORDER BY created_at_ms, campaigns.rowid)sql";
+
+constexpr absl::string_view kSelectCampaign = R"sql(
+    SELECT state, reason, campaign_json, source_yaml, source_name, machine_json, created_at_ms,
+           ended_at_ms
+      FROM campaigns WHERE campaign_id = ?1)sql";
+
+constexpr absl::string_view kSelectTrials = R"sql(
+    SELECT trial_id, intervention_id, choice, point_index, baseline_text, variant_text, settled,
+           settled_reason, state, reason, failure_kind, failure_message, failure_rank, converged,
+           (SELECT count(*) FROM attempts
+             WHERE attempts.campaign_id = trials.campaign_id
+               AND attempts.trial_id = trials.trial_id)
+      FROM trials WHERE campaign_id = ?1 ORDER BY trial_index)sql";
+
+constexpr absl::string_view kSelectAttempts = R"sql(
+    SELECT attempt_id, trial_id, launch, state, authoritative, worker_ids, leased_at_ms,
+           started_at_ms, ended_at_ms, outcome
+      FROM attempts WHERE campaign_id = ?1 ORDER BY attempt_index)sql";
+
+constexpr absl::string_view kSelectRunState = R"sql(
+    SELECT machine_json IS NOT NULL, resumed_at_ms, wall_from_ms,
+           (SELECT max(at_ms) FROM events WHERE events.campaign_id = campaigns.campaign_id)
+      FROM campaigns WHERE campaign_id = ?1)sql";
+
+constexpr absl::string_view kSelectDeadlines = R"sql(
+    SELECT attempt_id, deadline_ms FROM attempts
+     WHERE campaign_id = ?1 AND state IN ('leased', 'running'))sql";
+
+absl::Status ReadHeader(Database& database, CampaignResults& results) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement row, database.Prepare(kSelectCampaign));
+  row.Bind(results.campaign_id);
+  LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, row.Step());
+  if (!has_row) {
+    return absl::NotFoundError(absl::StrCat("there is no campaign ", results.campaign_id));
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(results.state, ReadWord<CampaignState>(row, 0, "campaigns.state"));
+  results.reason = row.Text(1);
+  LASTFLOP_ASSIGN_OR_RETURN(results.campaign, CampaignFromJson(row.Text(2)));
+  results.source_yaml = row.Text(3);
+  results.source_name = row.Text(4);
+  if (row.IsNull(5)) {
+    results.machine = results.campaign.machine;
+  } else {
+    LASTFLOP_ASSIGN_OR_RETURN(results.machine, MachineFromJson(row.Text(5)));
+  }
+  results.created_at_ms = row.Integer(6);
+  results.ended_at_ms = row.Integer(7);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrialRecord> ReadTrial(const Statement& row) {
+  TrialRecord trial;
+  trial.spec.trial_id = row.Text(0);
+  trial.spec.intervention_id = row.Text(1);
+  trial.spec.choice = row.Text(2);
+  trial.spec.point_index = static_cast<int>(row.Integer(3));
+  LASTFLOP_ASSIGN_OR_RETURN(trial.spec.baseline, ParseCanonicalText(row.Text(4)));
+  LASTFLOP_ASSIGN_OR_RETURN(trial.spec.variant, ParseCanonicalText(row.Text(5)));
+  if (!row.IsNull(6)) {
+    LASTFLOP_ASSIGN_OR_RETURN(trial.spec.settled, ReadWord<Standing>(row, 6, "trials.settled"));
+  }
+  trial.spec.settled_reason = row.Text(7);
+  LASTFLOP_ASSIGN_OR_RETURN(trial.state, ReadWord<TrialState>(row, 8, "trials.state"));
+  trial.reason = row.Text(9);
+  LASTFLOP_ASSIGN_OR_RETURN(trial.failure, ReadFailure(row, 10));
+  trial.converged = row.Boolean(13);
+  trial.num_attempts = static_cast<int>(row.Integer(14));
+  return trial;
+}
+
+absl::Status ReadTrials(Database& database, CampaignResults& results) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectTrials));
+  rows.Bind(results.campaign_id);
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) {
+      return absl::OkStatus();
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(TrialRecord trial, ReadTrial(rows));
+    results.trials.push_back(std::move(trial));
+  }
+}
+
+absl::StatusOr<AttemptRecord> ReadAttempt(Database& database, const Statement& row) {
+  AttemptRecord attempt;
+  attempt.result.attempt_id = row.Text(0);
+  attempt.result.trial_id = row.Text(1);
+  attempt.result.launch = static_cast<int>(row.Integer(2));
+  LASTFLOP_ASSIGN_OR_RETURN(attempt.state, ReadWord<AttemptState>(row, 3, "attempts.state"));
+  attempt.authoritative = row.Boolean(4);
+  const nlohmann::json worker_ids =
+      nlohmann::json::parse(row.Text(5), nullptr, /*allow_exceptions=*/false);
+  if (!worker_ids.is_array()) {
+    return absl::InternalError(
+        absl::StrCat("attempts.worker_ids of ", attempt.result.attempt_id, " is damaged"));
+  }
+  for (const nlohmann::json& worker_id : worker_ids) {
+    attempt.worker_ids.push_back(worker_id.is_string() ? worker_id.get<std::string>()
+                                                       : worker_id.dump());
+  }
+  attempt.leased_at_ms = row.Integer(6);
+  attempt.started_at_ms = row.Integer(7);
+  attempt.ended_at_ms = row.Integer(8);
+  attempt.outcome = row.Text(9);
+  LASTFLOP_ASSIGN_OR_RETURN(attempt.has_report, ReadReport(database, attempt.result));
+  return attempt;
+}
+
+absl::Status ReadAttempts(Database& database, CampaignResults& results) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectAttempts));
+  rows.Bind(results.campaign_id);
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) {
+      return absl::OkStatus();
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(AttemptRecord attempt, ReadAttempt(database, rows));
+    results.attempts.push_back(std::move(attempt));
+  }
+}
+
+std::string Candidates(const std::vector<CampaignSummary>& campaigns) {
+  return absl::StrJoin(campaigns, ", ", [](std::string* out, const CampaignSummary& campaign) {
+    absl::StrAppend(out, campaign.campaign_id, " (", campaign.name, ")");
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Database> OpenForReading(const std::string& path) {
+  LASTFLOP_ASSIGN_OR_RETURN(Database database, Database::Open(path, Database::Mode::kReadOnly));
+  LASTFLOP_RETURN_IF_ERROR(CheckSchema(database));
+  return database;
+}
+
+absl::StatusOr<std::vector<CampaignSummary>> ListCampaigns(Database& database) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectSummaries));
+  std::vector<CampaignSummary> campaigns;
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) {
+      return campaigns;
+    }
+    const std::string campaign_id = rows.Text(0);
+    if (campaigns.empty() || campaigns.back().campaign_id != campaign_id) {
+      LASTFLOP_ASSIGN_OR_RETURN(const CampaignState state,
+                                ReadWord<CampaignState>(rows, 2, "campaigns.state"));
+      campaigns.push_back({.campaign_id = campaign_id,
+                           .name = rows.Text(1),
+                           .state = state,
+                           .created_at_ms = rows.Integer(3)});
+    }
+    if (!rows.IsNull(4)) {
+      LASTFLOP_ASSIGN_OR_RETURN(const TrialState state,
+                                ReadWord<TrialState>(rows, 4, "trials.state"));
+      CountTrial(state, static_cast<int>(rows.Integer(5)), campaigns.back());
+    }
+  }
+}
+
+absl::StatusOr<std::string> ResolveCampaign(Database& database, absl::string_view reference) {
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<CampaignSummary> campaigns, ListCampaigns(database));
+  std::vector<CampaignSummary> by_prefix;
+  std::vector<CampaignSummary> by_name;
+  for (const CampaignSummary& campaign : campaigns) {
+    if (campaign.campaign_id == reference) {
+      return campaign.campaign_id;
+    }
+    if (absl::StartsWith(campaign.campaign_id, reference)) {
+      by_prefix.push_back(campaign);
+    }
+    if (campaign.name == reference) {
+      by_name.push_back(campaign);
+    }
+  }
+  for (const std::vector<CampaignSummary>* found : {&by_name, &by_prefix}) {
+    if (found->size() == 1) {
+      return found->front().campaign_id;
+    }
+    if (found->size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("campaign \"", reference, "\" may be ", Candidates(*found)));
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("there is no campaign \"", reference, "\""));
+}
+
+absl::StatusOr<CampaignResults> ReadCampaign(Database& database, const std::string& campaign_id) {
+  LASTFLOP_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::BeginRead(database));
+  CampaignResults results;
+  results.campaign_id = campaign_id;
+  LASTFLOP_RETURN_IF_ERROR(ReadHeader(database, results));
+  LASTFLOP_RETURN_IF_ERROR(ReadTrials(database, results));
+  LASTFLOP_RETURN_IF_ERROR(ReadAttempts(database, results));
+  return results;
+}
+
+absl::StatusOr<RunState> ReadRunState(Database& database, const std::string& campaign_id) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement row, database.Prepare(kSelectRunState));
+  row.Bind(campaign_id);
+  LASTFLOP_ASSIGN_OR_RETURN(const bool has_campaign, row.Step());
+  if (!has_campaign) {
+    return absl::NotFoundError(absl::StrCat("there is no campaign ", campaign_id));
+  }
+  RunState state{.has_machine = row.Boolean(0),
+                 .resumed_at_ms = row.Integer(1),
+                 .wall_from_ms = row.Integer(2),
+                 .last_event_at_ms = row.Integer(3)};
+  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectDeadlines));
+  rows.Bind(campaign_id);
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) {
+      return state;
+    }
+    state.deadlines[rows.Text(0)] = std::chrono::milliseconds(rows.Integer(1));
+  }
+}
+
+}  // namespace lastflop

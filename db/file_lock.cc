@@ -1,0 +1,48 @@
+#include "db/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace lastflop {
+
+absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
+  const std::string lock_path = path + ".lock";
+  const int descriptor = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("create the lock file ", lock_path, ": ", std::strerror(errno)));
+  }
+  FileLock lock(descriptor);
+  char holder[32] = {};
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("lock ", lock_path, ": ", std::strerror(errno)));
+    }
+    const ssize_t size = pread(descriptor, holder, sizeof(holder) - 1, 0);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another coordinator", size > 0 ? " (process " : "", absl::StripAsciiWhitespace(holder),
+        size > 0 ? ")" : "", " has the database ", path));
+  }
+  const std::string own = absl::StrCat(getpid(), "\n");
+  if (ftruncate(descriptor, 0) != 0 ||
+      pwrite(descriptor, own.data(), own.size(), 0) != static_cast<ssize_t>(own.size())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("write ", lock_path, ": ", std::strerror(errno)));
+  }
+  return lock;
+}
+
+void FileLock::CloseFile::operator()(const int* descriptor) const {
+  close(*descriptor);
+  delete descriptor;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,124 @@
+#include "db/database.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "tests/db/some_campaign.h"
+
+namespace lastflop {
+namespace {
+
+Database Open(const std::string& path,
+              std::chrono::milliseconds busy_timeout = std::chrono::milliseconds(30000)) {
+  absl::StatusOr<Database> database =
+      Database::Open(path, Database::Mode::kReadWrite, busy_timeout);
+  if (!database.ok()) {
+    ADD_FAILURE() << database.status();
+    abort();
+  }
+  return std::move(*database);
+}
+
+TEST(DatabaseTest, BindsAndReadsEveryType) {
+  Database database = Open(":memory:");
+  ASSERT_TRUE(
+      database.ExecuteScript("CREATE TABLE t (a INTEGER, b REAL, c TEXT, d TEXT) STRICT").ok());
+  const std::string text("nul \0 inside", 12);
+  const absl::StatusOr<int> num_rows = database.Execute("INSERT INTO t VALUES (?1, ?2, ?3, ?4)",
+                                                        int64_t{1} << 62, 0.1, text, std::nullopt);
+  ASSERT_TRUE(num_rows.ok()) << num_rows.status();
+  EXPECT_EQ(*num_rows, 1);
+  absl::StatusOr<Statement> row = database.Prepare("SELECT a, b, c, d FROM t");
+  ASSERT_TRUE(row.ok());
+  ASSERT_TRUE(*row->Step());
+  EXPECT_EQ(row->Integer(0), int64_t{1} << 62);
+  EXPECT_EQ(row->Real(1), 0.1);
+  EXPECT_EQ(row->Text(2), text);
+  EXPECT_TRUE(row->IsNull(3));
+  EXPECT_FALSE(*row->Step());
+}
+
+TEST(DatabaseTest, AForgottenValueIsAnErrorNotANull) {
+  Database database = Open(":memory:");
+  ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a INTEGER) STRICT").ok());
+  EXPECT_EQ(database.Execute("INSERT INTO t VALUES (?1)").status().code(),
+            absl::StatusCode::kInternal);
+}
+
+TEST(DatabaseTest, ATransactionThatIsNotCommittedLeavesNothing) {
+  Database database = Open(":memory:");
+  ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a INTEGER) STRICT").ok());
+  {
+    absl::StatusOr<Transaction> transaction = Transaction::Begin(database);
+    ASSERT_TRUE(transaction.ok());
+    ASSERT_TRUE(database.Execute("INSERT INTO t VALUES (1)").ok());
+  }
+  absl::StatusOr<Statement> rows = database.Prepare("SELECT a FROM t");
+  EXPECT_FALSE(*rows->Step());
+}
+
+TEST(DatabaseTest, WaitsForAForeignWriterAndReadersWaitForNobody) {
+  const TemporaryFile file("x.db");
+  Database database = Open(file.path());
+  ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a INTEGER) STRICT").ok());
+  Database foreign = Open(file.path());
+  ASSERT_TRUE(foreign.ExecuteScript("BEGIN IMMEDIATE").ok());
+
+  absl::StatusOr<Database> reader = Database::Open(file.path(), Database::Mode::kReadOnly);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  absl::StatusOr<Statement> rows = reader->Prepare("SELECT a FROM t");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_FALSE(*rows->Step());
+
+  absl::StatusOr<int> num_rows = absl::InternalError("not run");
+  std::thread writer([&] { num_rows = database.Execute("INSERT INTO t VALUES (1)"); });
+  ASSERT_TRUE(foreign.ExecuteScript("COMMIT").ok());
+  writer.join();
+  EXPECT_TRUE(num_rows.ok()) << num_rows.status();
+}
+
+TEST(DatabaseTest, AWriterThatWaitedInVainIsToldToRetry) {
+  const TemporaryFile file("x.db");
+  Database database = Open(file.path(), std::chrono::milliseconds(1));
+  Database foreign = Open(file.path());
+  ASSERT_TRUE(foreign.ExecuteScript("BEGIN IMMEDIATE").ok());
+  EXPECT_EQ(Transaction::Begin(database).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(DatabaseTest, AFullDiskIsResourceExhausted) {
+  const TemporaryFile file("x.db");
+  Database database = Open(file.path());
+  ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a TEXT) STRICT").ok());
+  ASSERT_TRUE(database.ExecuteScript("PRAGMA max_page_count = 10").ok());
+  const absl::Status status =
+      database.Execute("INSERT INTO t VALUES (?1)", std::string(1 << 20, 'x')).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+TEST(DatabaseTest, AReadOnlyFileIsSaidToBeOne) {
+  const TemporaryFile file("x.db");
+  { Open(file.path()).ExecuteScript("CREATE TABLE t (a TEXT) STRICT").IgnoreError(); }
+  if (geteuid() == 0) {
+    GTEST_SKIP() << "root writes to everything";
+  }
+  chmod(file.path().c_str(), 0444);
+  chmod(file.folder().c_str(), 0555);
+  const absl::StatusOr<Database> database = Database::Open(file.path(), Database::Mode::kReadWrite);
+  chmod(file.folder().c_str(), 0755);
+  EXPECT_EQ(database.status().code(), absl::StatusCode::kFailedPrecondition) << database.status();
+}
+
+TEST(DatabaseTest, ReadingAFileThatIsNotThereDoesNotMakeIt) {
+  const TemporaryFile file("x.db");
+  EXPECT_EQ(Database::Open(file.path(), Database::Mode::kReadOnly).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(file.path()));
+}
+
+}  // namespace
+}  // namespace lastflop

@@ -1,0 +1,32 @@
+#include "db/file_lock.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/db/some_campaign.h"
+
+namespace lastflop {
+namespace {
+
+TEST(FileLockTest, ASecondHolderIsRefusedAndToldWhoHasIt) {
+  const TemporaryFile file("x.db");
+  std::optional<absl::StatusOr<FileLock>> first = FileLock::Acquire(file.path());
+  ASSERT_TRUE(first->ok()) << first->status();
+  const absl::Status status = FileLock::Acquire(file.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(absl::StrCat("process ", getpid())), absl::string_view::npos)
+      << status;
+  first.reset();
+  EXPECT_TRUE(FileLock::Acquire(file.path()).ok());
+}
+
+TEST(FileLockTest, SaysWhenTheFolderIsNotThere) {
+  EXPECT_EQ(FileLock::Acquire("/nonexistent/folder/x.db").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace lastflop
