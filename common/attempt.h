@@ -18,11 +18,11 @@ struct AttemptSpec {
   int point_index = 0;
   Plan baseline;
   Plan variant;
-  uint64_t seed = 0;          // Of draws, arm order and checks; the same on every rank.
-  int64_t min_pairs = 1;      // In this launch.
+  uint64_t seed = 0;      // Of draws, arm order and checks; the same on every rank.
+  int64_t min_pairs = 1;  // In this launch.
   int64_t max_pairs = 100000;
   std::chrono::milliseconds max_time{1000};  // Timed sampling in this launch.
-  double half_width = 0.005;  // Relative, wanted of the trial's interval.
+  double half_width = 0.005;                 // Relative, wanted of the trial's interval.
   double confidence = 0.95;
   bool breakdown = false;
   std::chrono::milliseconds deadline{600000};  // From the start of the attempt, setup included.
@@ -42,8 +42,8 @@ struct LaunchSpec {
 struct GangPlace {
   int rank = 0;
   int num_ranks = 1;
-  std::string rendezvous;     // Unix socket path on the host; rank 0 listens.
-  bool shard = false;         // One worker stands for one rank of num_ranks.
+  std::string rendezvous;  // Unix socket path on the host; rank 0 listens.
+  bool shard = false;      // One worker stands for one rank of num_ranks.
 };
 
 }  // namespace lastflop

@@ -85,7 +85,8 @@ TEST(ThreadPoolTest, GivesEveryThreadScratchOfItsOwn) {
 }
 
 TEST(ThreadPoolTest, RefusesCoresThatAreNotThere) {
-  EXPECT_EQ(ThreadPool::Create({.cores = std::vector<int>()}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ThreadPool::Create({.cores = std::vector<int>()}).status().code(),
+            absl::StatusCode::kInvalidArgument);
   const absl::Status status = ThreadPool::Create({.cores = {100000}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("100000"), absl::string_view::npos);
