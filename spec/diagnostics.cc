@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace lastflop {
 namespace {
@@ -30,6 +31,13 @@ void Diagnostics::Error(const Location& location, absl::string_view path,
   const std::string text = absl::StrCat(file, ":", location.line, ":", location.column, ": ",
                                         path.empty() ? "(file)" : path, ": ", message);
   errors_.push_back({location, absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}})});
+}
+
+void Diagnostics::Nested(const Location& location, absl::string_view path,
+                         const absl::Status& status) {
+  for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
+    Error(location, path, line);
+  }
 }
 
 absl::Status Diagnostics::ToStatus() const {

@@ -19,6 +19,9 @@ class Diagnostics {
   // message says the value and the rule in one line.
   void Error(const Location& location, absl::string_view path, absl::string_view message);
 
+  // An error of another file that the value names: its lines, each behind this place.
+  void Nested(const Location& location, absl::string_view path, const absl::Status& status);
+
   bool ok() const { return errors_.empty(); }
 
   // OK, or InvalidArgument with one line `FILE:LINE:COLUMN: path: message` an error, in order of

@@ -267,6 +267,9 @@ class TreeBuilder : public YAML::EventHandler {
     YamlEntry entry = std::move(*frame.key);
     frame.key.reset();
     entry.value = std::move(value);
+    if (entry.value.kind == YamlValue::Kind::kNull) {
+      entry.value.location = entry.location;  // The parser points at what follows.
+    }
     if (frame.is_merge) {
       frame.merge = std::move(entry);
     } else {

@@ -1,0 +1,197 @@
+#include "spec/campaign_checks.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/expand_trials.h"
+#include "common/suggest.h"
+#include "common/trial.h"
+#include "spec/plan_reader.h"
+
+namespace lastflop {
+namespace {
+
+constexpr absl::string_view kOpPrefix = "op:";
+
+class CampaignChecker {
+ public:
+  CampaignChecker(const CampaignHooks& hooks, const YamlValue& root,
+                  const std::vector<InterventionSource>& sources, Campaign& campaign,
+                  Diagnostics& diagnostics)
+      : hooks_(hooks),
+        root_(root),
+        sources_(sources),
+        campaign_(campaign),
+        diagnostics_(diagnostics) {}
+
+  void Check() {
+    CheckBaseline();
+    if (!diagnostics_.ok()) {
+      return;
+    }
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      CheckIntervention(sources_[i], campaign_.interventions[i]);
+    }
+  }
+
+ private:
+  absl::Status CheckPlan(const Plan& plan) const {
+    return hooks_.check_plan ? hooks_.check_plan(campaign_, plan) : absl::OkStatus();
+  }
+  absl::Status CheckPoint(const Plan& plan, const Point& point) const {
+    return hooks_.check_point ? hooks_.check_point(campaign_, plan, point) : absl::OkStatus();
+  }
+
+  // Where the file says what `message` is about: the field of the baseline that it names first.
+  SettingSource BlamedSetting(absl::string_view message) const {
+    const YamlValue* baseline = root_.Find("baseline");
+    SettingSource blamed{.setting = {},
+                         .location = baseline == nullptr ? root_.location : baseline->location,
+                         .path = "baseline"};
+    if (baseline == nullptr) {
+      return blamed;
+    }
+    Diagnostics ignored("");
+    size_t best = absl::string_view::npos;
+    for (const SettingSource& source : ReadPlanSettings(*baseline, "baseline", Plan{}, ignored)) {
+      const size_t found = message.find(source.setting.path);
+      if (found < best) {
+        best = found;
+        blamed = source;
+      }
+    }
+    return blamed;
+  }
+
+  void CheckBaseline() {
+    if (const absl::Status status = CheckPlan(campaign_.baseline); !status.ok()) {
+      const SettingSource blamed = BlamedSetting(status.message());
+      diagnostics_.Error(blamed.location, blamed.path,
+                         absl::StrCat("the baseline is infeasible: ", status.message()));
+      return;
+    }
+    std::vector<Infeasible> cells;
+    for (size_t i = 0; i < campaign_.points.size(); ++i) {
+      const absl::Status status = CheckPoint(campaign_.baseline, campaign_.points[i]);
+      if (!status.ok()) {
+        cells.push_back({.intervention_id = kBaselineId,
+                         .choice = "",
+                         .point_index = static_cast<int64_t>(i),
+                         .reason = std::string(status.message())});
+      }
+    }
+    const bool is_everywhere = cells.size() == campaign_.points.size();
+    for (Infeasible& cell : cells) {
+      const auto index = static_cast<size_t>(cell.point_index);
+      const std::string path = IndexPath("workload.points", index);
+      if (is_everywhere) {
+        diagnostics_.Error(root_.Find("workload")->Find("points")->items[index].location, path,
+                           absl::StrCat("the baseline is infeasible: ", cell.reason));
+        continue;
+      }
+      campaign_.warnings.push_back(
+          absl::StrCat(path, ": the baseline is infeasible there: ", cell.reason));
+      campaign_.infeasible.push_back(std::move(cell));
+    }
+  }
+
+  bool IsBaselineInfeasibleAt(size_t point_index) const {
+    return std::any_of(campaign_.infeasible.begin(), campaign_.infeasible.end(),
+                       [point_index](const Infeasible& cell) {
+                         return cell.intervention_id == kBaselineId &&
+                                cell.point_index == static_cast<int64_t>(point_index);
+                       });
+  }
+
+  void CheckIntervention(const InterventionSource& source, Intervention& intervention) {
+    const std::vector<Choice> choices = ChoicesOf(intervention);
+    std::vector<std::string> reasons;
+    for (const Choice& choice : choices) {
+      const absl::StatusOr<Plan> plan = VariantPlan(campaign_, intervention, choice);
+      if (!plan.ok()) {
+        return diagnostics_.Error(source.location, source.path, plan.status().message());
+      }
+      if (const absl::Status status = CheckNothingIdle(*plan); !status.ok()) {
+        return diagnostics_.Error(source.location, source.path, status.message());
+      }
+      const std::string choice_text = ChoiceText(choice);
+      if (const absl::Status status = CheckPlan(*plan); !status.ok()) {
+        reasons.push_back(choice.empty() ? std::string(status.message())
+                                         : absl::StrCat(choice_text, ": ", status.message()));
+        campaign_.infeasible.push_back({.intervention_id = intervention.id,
+                                        .choice = choice_text,
+                                        .point_index = -1,
+                                        .reason = std::string(status.message())});
+        continue;
+      }
+      CheckPoints(intervention, choice_text, *plan);
+      CheckClaim(source, *plan);
+    }
+    if (reasons.size() == choices.size()) {
+      intervention.infeasible_reason = absl::StrJoin(reasons, "; ");
+    }
+  }
+
+  void CheckPoints(const Intervention& intervention, const std::string& choice_text,
+                   const Plan& plan) {
+    for (size_t i = 0; i < campaign_.points.size(); ++i) {
+      if (IsBaselineInfeasibleAt(i)) {
+        continue;
+      }
+      const absl::Status status = CheckPoint(plan, campaign_.points[i]);
+      if (!status.ok()) {
+        campaign_.infeasible.push_back({.intervention_id = intervention.id,
+                                        .choice = choice_text,
+                                        .point_index = static_cast<int64_t>(i),
+                                        .reason = std::string(status.message())});
+      }
+    }
+  }
+
+  // A claim about one op is about an op of the baseline or of the variant.
+  void CheckClaim(const InterventionSource& source, const Plan& variant) {
+    const std::optional<Claim>& claim = source.intervention.claim;
+    if (!hooks_.op_names || !claim.has_value() || !absl::StartsWith(claim->of, kOpPrefix)) {
+      return;
+    }
+    std::set<std::string> names;
+    for (const Plan* plan : {&std::as_const(campaign_).baseline, &variant}) {
+      const auto of_plan = hooks_.op_names(campaign_, *plan);
+      if (of_plan.ok()) {
+        names.insert(of_plan->begin(), of_plan->end());
+      }
+    }
+    const std::string name(absl::StripPrefix(claim->of, kOpPrefix));
+    if (!names.empty() && !names.contains(name)) {
+      diagnostics_.Error(source.value->Find("claim")->Find("of")->location,
+                         JoinPath(source.path, "claim.of"),
+                         absl::StrCat("no op is called \"", name, "\"",
+                                      DidYouMean(name, {names.begin(), names.end()}),
+                                      "; there are ", absl::StrJoin(names, ", ")));
+    }
+  }
+
+  const CampaignHooks& hooks_;                      // Outlives this.
+  const YamlValue& root_;                           // Outlives this.
+  const std::vector<InterventionSource>& sources_;  // Outlives this.
+  Campaign& campaign_;                              // Outlives this.
+  Diagnostics& diagnostics_;                        // Outlives this.
+};
+
+}  // namespace
+
+void CheckCampaign(const CampaignHooks& hooks, const YamlValue& root,
+                   const std::vector<InterventionSource>& sources, Campaign& campaign,
+                   Diagnostics& diagnostics) {
+  CampaignChecker(hooks, root, sources, campaign, diagnostics).Check();
+}
+
+}  // namespace lastflop

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "common/campaign.h"
+#include "spec/campaign_reader.h"
+#include "spec/diagnostics.h"
+#include "spec/intervention_reader.h"
+#include "spec/yaml_value.h"
+
+namespace lastflop {
+
+// What can be said of a campaign only when all of it is read, with the hooks: an infeasible
+// baseline and claims about ops that do not exist are errors; infeasible interventions, choices
+// and points are noted in the campaign.
+void CheckCampaign(const CampaignHooks& hooks, const YamlValue& root,
+                   const std::vector<InterventionSource>& sources, Campaign& campaign,
+                   Diagnostics& diagnostics);
+
+}  // namespace lastflop
