@@ -1,0 +1,85 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "worker/device_lock.h"
+#include "worker/host.h"
+#include "worker/message_pipe.h"
+
+namespace lastflop {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(CoresOfRankTest, GivesRanksDisjointCores) {
+  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 0, 2), ElementsAre(0, 1));
+  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 1, 2), ElementsAre(2, 3, 4));
+  EXPECT_THAT(CoresOfRank({4, 6}, 0, 1), ElementsAre(4, 6));
+}
+
+TEST(CoresOfRankTest, SharesCoresWhenThereAreFewerThanRanks) {
+  EXPECT_THAT(CoresOfRank({0, 1}, 2, 4), ElementsAre(0));
+  EXPECT_THAT(CoresOfRank({0, 1}, 3, 4), ElementsAre(1));
+}
+
+TEST(DetectCpuMachineTest, KnowsThisHost) {
+  const Machine machine = DetectCpuMachine();
+  EXPECT_GE(machine.num_cores, 1);
+  EXPECT_GT(machine.memory_bytes, 0);
+  EXPECT_EQ(machine.backend, "cpu");
+  EXPECT_FALSE(HostId().empty());
+  EXPECT_EQ(BuildHash().size(), 16u);
+}
+
+TEST(DeviceLockTest, KeepsASecondHolderOutAndNamesTheFirst) {
+  const std::string device = absl::StrCat("test:", getpid());
+  {
+    const absl::StatusOr<DeviceLock> first = DeviceLock::Acquire(device, milliseconds(0));
+    ASSERT_TRUE(first.ok());
+    const absl::StatusOr<DeviceLock> second = DeviceLock::Acquire(device, milliseconds(10));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(second.status()));
+    EXPECT_THAT(std::string(second.status().message()), HasSubstr(absl::StrCat("pid ", getpid())));
+  }
+  EXPECT_TRUE(DeviceLock::Acquire(device, milliseconds(0)).ok());
+  unlink(DeviceLock::PathFor(device).c_str());
+}
+
+TEST(MessagePipeTest, CarriesMessagesOfAnySize) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  MessagePipe left(ends[0]);
+  MessagePipe right(ends[1]);
+  const std::string large(3'000'000, 'x');
+  std::thread sender([&] {
+    EXPECT_TRUE(left.Send("").ok());
+    EXPECT_TRUE(left.Send(large).ok());
+  });
+  EXPECT_EQ(*right.Receive(milliseconds(5000)), "");
+  EXPECT_EQ(*right.Receive(milliseconds(5000)), large);
+  sender.join();
+}
+
+TEST(MessagePipeTest, TellsSilenceFromTheEnd) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  MessagePipe left(ends[0]);
+  {
+    MessagePipe right(ends[1]);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(left.Receive(milliseconds(1)).status()));
+  }
+  EXPECT_TRUE(absl::IsUnavailable(left.Receive(milliseconds(1000)).status()));
+  // Writing to a dead child is an error, not a signal that ends the worker.
+  absl::Status status = left.Send("x");
+  status = status.ok() ? left.Send("x") : status;
+  EXPECT_TRUE(absl::IsUnavailable(status));
+}
+
+}  // namespace
+}  // namespace lastflop

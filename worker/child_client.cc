@@ -1,0 +1,209 @@
+#include "worker/child_client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "lastflop/v1/child.pb.h"
+#include "proto/codec.h"
+#include "worker/child_service.h"
+
+namespace lastflop {
+namespace {
+
+constexpr std::chrono::seconds kReadyTimeout{60};
+constexpr std::chrono::milliseconds kPoll{100};
+
+// The environment of this process with `added` on top, as "NAME=value" strings.
+std::vector<std::string> MergedEnvironment(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (added.count(text.substr(0, text.find('='))) == 0) {
+      merged.push_back(text);
+    }
+  }
+  for (const auto& [name, value] : added) {
+    merged.push_back(absl::StrCat(name, "=", value));
+  }
+  return merged;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) {
+    pointers.push_back(text.data());
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Starts this binary as a child that has `fd` as kChildPipeFd.
+absl::StatusOr<pid_t> SpawnSelf(int fd, const std::map<std::string, std::string>& env) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, fd, kChildPipeFd);
+  std::vector<std::string> arguments = {"lastflop-worker", std::string(kChildFlag),
+                                        absl::StrCat(getpid())};
+  std::vector<std::string> environment = MergedEnvironment(env);
+  std::vector<char*> argument_pointers = Pointers(arguments);
+  std::vector<char*> environment_pointers = Pointers(environment);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argument_pointers.data(),
+                                environment_pointers.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return absl::InternalError(absl::StrCat("spawning a child: ", std::strerror(error)));
+  }
+  return pid;
+}
+
+std::string DescribeExit(int status) {
+  if (WIFSIGNALED(status)) {
+    const int number = WTERMSIG(status);
+    return absl::StrCat("the child ended on signal ", number, " (", strsignal(number), ")",
+                        number == SIGKILL ? ": killed, or out of memory" : "");
+  }
+  return absl::StrCat("the child ended with exit code ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChildClient>> ChildClient::Spawn(const LaunchSpec& launch,
+                                                                const std::string& device) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return absl::InternalError(absl::StrCat("socketpair: ", std::strerror(errno)));
+  }
+  MessagePipe own(ends[0]);
+  // posix_spawn's dup2 onto the same number would keep close-on-exec.
+  const int child_end = fcntl(ends[1], F_DUPFD_CLOEXEC, kChildPipeFd + 1);
+  close(ends[1]);
+  absl::StatusOr<pid_t> pid = SpawnSelf(child_end, launch.env);
+  close(child_end);
+  LASTFLOP_RETURN_IF_ERROR(pid.status());
+  auto client = std::unique_ptr<ChildClient>(new ChildClient(*pid, std::move(own), launch.launch));
+
+  v1::ChildRequest request;
+  *request.mutable_start()->mutable_launch() = ToProto(launch);
+  request.mutable_start()->set_device(device);
+  absl::Status status = client->pipe_.Send(request.SerializeAsString());
+  if (status.ok()) {
+    absl::StatusOr<std::string> answer = client->pipe_.Receive(kReadyTimeout);
+    v1::ChildReply reply;
+    if (!answer.ok()) {
+      status = answer.status();
+    } else if (!reply.ParseFromString(*answer) || !reply.has_ready()) {
+      status = absl::InternalError("the child's first message is not ready");
+    } else if (!reply.ready().error().empty()) {
+      status = absl::InternalError(reply.ready().error());
+    }
+  }
+  if (!status.ok()) {
+    return absl::InternalError(
+        absl::StrCat("starting a child: ", status.message(), "; ", client->Reap()));
+  }
+  return client;
+}
+
+ChildClient::~ChildClient() { Reap(); }
+
+void ChildClient::Kill(const std::string& /*reason*/) {
+  is_killed_ = true;
+  if (is_alive_) {
+    kill(pid_, SIGKILL);
+  }
+}
+
+std::string ChildClient::Reap() {
+  if (!is_alive_.exchange(false)) {
+    return "the child had ended before";
+  }
+  int status = 0;
+  // A child that closed its pipe by dying is dead or nearly so: what it died of is worth a moment.
+  for (int i = 0; i < 50; ++i) {
+    const pid_t reaped = waitpid(pid_, &status, WNOHANG);
+    if (reaped == pid_) {
+      return DescribeExit(status);
+    }
+    poll(nullptr, 0, 2);
+  }
+  kill(pid_, SIGKILL);
+  waitpid(pid_, &status, 0);
+  return DescribeExit(status);
+}
+
+AttemptResult ChildClient::Ended(const AttemptSpec& attempt, FailureKind kind,
+                                 const std::string& message, const GangPlace& place) {
+  AttemptResult result;
+  result.attempt_id = attempt.attempt_id;
+  result.trial_id = attempt.trial_id;
+  result.launch = launch_;
+  const std::string of_rank =
+      place.num_ranks > 1 ? absl::StrCat("rank ", place.rank, " of ", place.num_ranks, ": ") : "";
+  result.failure =
+      Failure{.kind = kind, .message = absl::StrCat(of_rank, message), .rank = place.rank};
+  return result;
+}
+
+AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& place,
+                               const ProgressCallback& progress) {
+  v1::ChildRequest request;
+  *request.mutable_run()->mutable_attempt() = ToProto(attempt);
+  *request.mutable_run()->mutable_place() = ToProto(place);
+  absl::Status status = pipe_.Send(request.SerializeAsString());
+  const auto end = std::chrono::steady_clock::now() + attempt.deadline;
+  while (status.ok()) {
+    absl::StatusOr<std::string> answer = pipe_.Receive(kPoll);
+    if (absl::IsDeadlineExceeded(answer.status())) {
+      if (std::chrono::steady_clock::now() < end) {
+        continue;
+      }
+      kill(pid_, SIGKILL);
+      Reap();
+      return Ended(attempt, FailureKind::kTimeout,
+                   absl::StrFormat("no result after %.1f s",
+                                   std::chrono::duration<double>(attempt.deadline).count()),
+                   place);
+    }
+    if (!answer.ok()) {
+      break;
+    }
+    v1::ChildReply reply;
+    if (!reply.ParseFromString(*answer)) {
+      break;
+    }
+    if (reply.has_progress()) {
+      progress(reply.progress().stage(), reply.progress().pairs(), reply.progress().speedup());
+    } else if (reply.has_result()) {
+      absl::StatusOr<AttemptResult> result = FromProto(reply.result());
+      if (result.ok()) {
+        return *std::move(result);
+      }
+      status = result.status();
+    }
+  }
+  const std::string how = Reap();
+  if (!status.ok() && !absl::IsUnavailable(status)) {
+    return Ended(attempt, FailureKind::kInternal, std::string(status.message()), place);
+  }
+  return Ended(attempt, is_killed_ ? FailureKind::kRankLost : FailureKind::kCrashed, how, place);
+}
+
+}  // namespace lastflop

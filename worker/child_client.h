@@ -1,0 +1,64 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/attempt.h"
+#include "common/trial.h"
+#include "worker/message_pipe.h"
+
+namespace lastflop {
+
+// The worker's side of one child process: the binary itself, started again with `--child`. The
+// child is killed when this is destroyed and when the worker dies. Run() by one thread at a time;
+// Kill() by any.
+class ChildClient {
+ public:
+  // Spawns the child (never forks without exec: CUDA does not survive it) with `launch.env` added
+  // to the environment, and waits until it is ready.
+  static absl::StatusOr<std::unique_ptr<ChildClient>> Spawn(const LaunchSpec& launch,
+                                                            const std::string& device);
+  ~ChildClient();
+  ChildClient(const ChildClient&) = delete;
+  ChildClient& operator=(const ChildClient&) = delete;
+
+  using ProgressCallback =
+      std::function<void(const std::string& stage, int64_t pairs, double speedup)>;
+
+  // Runs one attempt and waits for it. A child that ends, or is still at it after
+  // `attempt.deadline`, gives a result with a failure ("signal 9", "no result after 60 s"); it is
+  // dead then (is_alive() false).
+  AttemptResult Run(const AttemptSpec& attempt, const GangPlace& place,
+                    const ProgressCallback& progress);
+
+  // Ends the child; a Run() in progress returns a failure with `reason`.
+  void Kill(const std::string& reason);
+
+  bool is_alive() const { return is_alive_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  ChildClient(pid_t pid, MessagePipe pipe, int launch)
+      : pid_(pid), launch_(launch), pipe_(std::move(pipe)) {}
+
+  // Kills the process if it still runs, reaps it and says how it ended.
+  std::string Reap();
+  AttemptResult Ended(const AttemptSpec& attempt, FailureKind kind, const std::string& message,
+                      const GangPlace& place);
+
+  const pid_t pid_;
+  const int launch_;
+  MessagePipe pipe_;
+  std::atomic<bool> is_alive_{true};
+  std::atomic<bool> is_killed_{false};
+};
+
+}  // namespace lastflop

@@ -1,0 +1,204 @@
+#include "worker/child_service.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "collectives/gang.h"
+#include "common/campaign_json.h"
+#include "common/status_macros.h"
+#include "lastflop/v1/child.pb.h"
+#include "proto/codec.h"
+#include "worker/arm.h"
+#include "worker/attempt_runner.h"
+#include "worker/device_lock.h"
+#include "worker/host.h"
+#include "worker/launch_stop_rule.h"
+#include "worker/message_pipe.h"
+
+namespace lastflop {
+namespace {
+
+constexpr std::chrono::hours kForever{24};
+constexpr std::chrono::milliseconds kGangTimeout{60000};
+
+double NowSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+AttemptResult Failed(const AttemptSpec& attempt, const absl::Status& status, int rank) {
+  AttemptResult result;
+  result.attempt_id = attempt.attempt_id;
+  result.trial_id = attempt.trial_id;
+  FailureKind kind = FailureKind::kInternal;
+  if (absl::IsUnimplemented(status)) {
+    kind = FailureKind::kUnsupported;
+  } else if (absl::IsDeadlineExceeded(status)) {
+    kind = FailureKind::kTimeout;
+  } else if (absl::IsAborted(status)) {
+    kind = FailureKind::kRankLost;
+  } else if (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status)) {
+    kind = FailureKind::kInfeasible;
+  }
+  result.failure = Failure{.kind = kind, .message = std::string(status.message()), .rank = rank};
+  return result;
+}
+
+// What a child keeps between attempts of its launch: the campaign and the backend with its weights.
+class Child {
+ public:
+  explicit Child(MessagePipe pipe) : pipe_(std::move(pipe)) {}
+
+  int Serve() {
+    while (true) {
+      absl::StatusOr<std::string> message = pipe_.Receive(kForever);
+      if (absl::IsDeadlineExceeded(message.status())) {
+        continue;
+      }
+      v1::ChildRequest request;
+      if (!message.ok() || !request.ParseFromString(*message)) {
+        return 0;  // The worker is gone, and so is the reason to be.
+      }
+      const absl::Status handled =
+          request.has_start() ? Start(request.start()) : Run(request.run());
+      if (!handled.ok()) {
+        return 0;
+      }
+    }
+  }
+
+ private:
+  absl::Status Start(const v1::ChildStart& request) {
+    v1::ChildReply reply;
+    const absl::Status status = Load(request);
+    reply.mutable_ready()->set_error(std::string(status.message()));
+    return pipe_.Send(reply.SerializeAsString());
+  }
+
+  absl::Status Load(const v1::ChildStart& request) {
+    device_ = request.device();
+    LASTFLOP_ASSIGN_OR_RETURN(launch_, FromProto(request.launch()));
+    LASTFLOP_ASSIGN_OR_RETURN(campaign_, CampaignFromJson(launch_.campaign_json));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const v1::ChildRun& request) {
+    v1::ChildReply reply;
+    const absl::StatusOr<AttemptSpec> attempt = FromProto(request.attempt());
+    const absl::StatusOr<GangPlace> place = FromProto(request.place());
+    if (!attempt.ok() || !place.ok()) {
+      AttemptSpec named;
+      named.attempt_id = request.attempt().attempt_id();
+      named.trial_id = request.attempt().trial_id();
+      *reply.mutable_result() =
+          ToProto(Failed(named, attempt.ok() ? place.status() : attempt.status(), -1));
+    } else {
+      *reply.mutable_result() = ToProto(RunHoldingDevice(*attempt, *place));
+    }
+    return pipe_.Send(reply.SerializeAsString());
+  }
+
+  AttemptResult RunHoldingDevice(const AttemptSpec& attempt, const GangPlace& place) {
+    Progress("waiting for the device", 0, 0);
+    absl::StatusOr<DeviceLock> lock = DeviceLock::Acquire(device_, attempt.deadline);
+    if (!lock.ok()) {
+      return Failed(attempt, lock.status(), place.rank);
+    }
+    absl::StatusOr<std::unique_ptr<Gang>> gang =
+        JoinGang(place.rendezvous, place.rank, place.num_ranks, kGangTimeout);
+    if (!gang.ok()) {
+      return Failed(attempt, gang.status(), place.rank);
+    }
+    if (const absl::Status made = MakeBackend(place); !made.ok()) {
+      return Failed(attempt, made, place.rank);
+    }
+    AttemptResult result = RunAttempt(
+        *backend_, **gang,
+        AttemptInputs{.campaign = campaign_,
+                      .launch = launch_,
+                      .attempt = attempt,
+                      .stop = MakeLaunchStopRule(attempt, campaign_.measure),
+                      .progress = [this](absl::string_view stage, int64_t pairs,
+                                         double speedup) { Progress(stage, pairs, speedup); },
+                      .now_s = NowSeconds});
+    result.environment["host"] = HostName();
+    result.environment["build"] = BuildHash();
+    result.environment["device"] = device_;
+    return result;
+  }
+
+  // The backend of this child, made anew when its place in a gang has changed.
+  absl::Status MakeBackend(const GangPlace& place) {
+    if (backend_ != nullptr && place_.rank == place.rank && place_.num_ranks == place.num_ranks &&
+        place_.shard == place.shard) {
+      return absl::OkStatus();
+    }
+    backend_.reset();
+    BackendOptions options;
+    options.model = campaign_.model;
+    options.measure = campaign_.measure;
+    options.machine = campaign_.machine;
+    options.layers_kept = campaign_.layers_kept;
+    options.data_seed = launch_.data_seed;
+    options.rank = place.rank;
+    options.num_ranks = place.num_ranks;
+    absl::string_view index = device_;
+    if (absl::ConsumePrefix(&index, "cpu:")) {
+      if (place.shard) {
+        return absl::UnimplementedError(
+            "fidelity shard: the CPU backend runs every rank and models none");
+      }
+      if (!absl::SimpleAtoi(index, &options.device_index)) {
+        return absl::InternalError(absl::StrCat("device ", device_, " has no index"));
+      }
+      LASTFLOP_ASSIGN_OR_RETURN(backend_, CreateCpuBackend(options));
+    } else {
+      return absl::UnimplementedError(
+          absl::StrCat("device ", device_, ": this build has no CUDA backend"));
+    }
+    place_ = place;
+    return absl::OkStatus();
+  }
+
+  void Progress(absl::string_view stage, int64_t pairs, double speedup) {
+    v1::ChildReply reply;
+    reply.mutable_progress()->set_stage(std::string(stage));
+    reply.mutable_progress()->set_pairs(pairs);
+    reply.mutable_progress()->set_speedup(speedup);
+    // Lost progress is no failure; a lost worker ends this process by itself.
+    pipe_.Send(reply.SerializeAsString()).IgnoreError();
+  }
+
+  MessagePipe pipe_;
+  std::string device_;
+  LaunchSpec launch_;
+  Campaign campaign_;
+  GangPlace place_;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace
+
+int RunChild(int parent_pid) {
+  // The signal covers a parent that dies later; the comparison one that is dead already.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent_pid) {
+    return 1;
+  }
+  // Ctrl-C in a terminal reaches the whole group; the worker decides what happens to its child.
+  signal(SIGINT, SIG_IGN);
+  return Child(MessagePipe(kChildPipeFd)).Serve();
+}
+
+}  // namespace lastflop

@@ -1,0 +1,173 @@
+#include "worker/host.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace lastflop {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return std::string(absl::StripAsciiWhitespace(out.str()));
+}
+
+std::string CpuInfo(absl::string_view key) {
+  const std::string text = ReadFile("/proc/cpuinfo");
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == key) {
+      return std::string(absl::StripAsciiWhitespace(parts.second));
+    }
+  }
+  return "";
+}
+
+bool HasFlag(absl::string_view flags, absl::string_view flag) {
+  const std::vector<absl::string_view> words = absl::StrSplit(flags, ' ');
+  return std::find(words.begin(), words.end(), flag) != words.end();
+}
+
+std::optional<int64_t> MemTotalBytes() {
+  const std::string text = ReadFile("/proc/meminfo");
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::ConsumePrefix(&line, "MemTotal:")) {
+      int64_t kib = 0;
+      absl::ConsumeSuffix(&line, "kB");
+      if (absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &kib)) {
+        return kib * 1024;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> ControlGroupLimitBytes() {
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    int64_t bytes = 0;
+    if (absl::SimpleAtoi(ReadFile(path), &bytes) && bytes > 0) {
+      return bytes;
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t LastLevelCacheBytes() {
+  int64_t largest = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string text =
+        ReadFile(absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
+    absl::string_view digits = text;
+    int64_t unit = 1;
+    if (absl::ConsumeSuffix(&digits, "K")) {
+      unit = 1024;
+    } else if (absl::ConsumeSuffix(&digits, "M")) {
+      unit = 1024 * 1024;
+    }
+    int64_t value = 0;
+    if (absl::SimpleAtoi(digits, &value)) {
+      largest = std::max(largest, value * unit);
+    }
+  }
+  return largest;
+}
+
+std::string VectorLevel(absl::string_view flags) {
+  if (HasFlag(flags, "avx512f") && HasFlag(flags, "avx512bw")) {
+    return "avx512";
+  }
+  return HasFlag(flags, "avx2") && HasFlag(flags, "fma") ? "avx2" : "scalar";
+}
+
+}  // namespace
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+std::string HostId() {
+  return absl::StrCat(ReadFile("/proc/sys/kernel/random/boot_id"), "/", HostName());
+}
+
+std::vector<int> UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) {
+        cores.push_back(core);
+      }
+    }
+  }
+  if (cores.empty()) {
+    cores.push_back(0);
+  }
+  return cores;
+}
+
+std::vector<int> CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks) {
+  const int num_cores = static_cast<int>(cores.size());
+  if (num_cores < num_ranks) {
+    return {cores[static_cast<size_t>(rank % num_cores)]};
+  }
+  const int begin = rank * num_cores / num_ranks;
+  const int end = (rank + 1) * num_cores / num_ranks;
+  return {cores.begin() + begin, cores.begin() + end};
+}
+
+Machine DetectCpuMachine() {
+  const std::string flags = CpuInfo("flags");
+  const int64_t num_cores = static_cast<int64_t>(UsableCores().size());
+  Machine machine;
+  machine.name = "detected";
+  machine.backend = "cpu";
+  machine.device_name = CpuInfo("model name");
+  machine.architecture = absl::StrCat("x86_64 ", VectorLevel(flags));
+  machine.num_devices = num_cores;
+  machine.num_cores = num_cores;
+  machine.memory_bytes = MemTotalBytes().value_or(0);
+  if (const auto limit = ControlGroupLimitBytes(); limit.has_value()) {
+    machine.memory_bytes = std::min(machine.memory_bytes, *limit);
+  }
+  machine.l2_bytes = LastLevelCacheBytes();
+  machine.link = "shared_memory";
+  machine.source = "detected";
+  return machine;
+}
+
+std::string BuildHash() {
+  static const std::string hash = [] {
+    std::ifstream in("/proc/self/exe", std::ios::binary);
+    // FNV-1a, 64 bit.
+    uint64_t value = 0xCBF29CE484222325ull;
+    char block[65536];
+    while (in.read(block, sizeof(block)) || in.gcount() > 0) {
+      for (std::streamsize i = 0; i < in.gcount(); ++i) {
+        value = (value ^ static_cast<unsigned char>(block[i])) * 0x100000001B3ull;
+      }
+    }
+    return absl::StrFormat("%016x", value);
+  }();
+  return hash;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,122 @@
+// lastflop-worker: runs trials on one device for a coordinator. With --child it is the process
+// that a worker spawns to run kernels; with --print it says what this host has.
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "worker/child_service.h"
+#include "worker/print.h"
+#include "worker/worker_client.h"
+
+namespace lastflop {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void RequestStop(int /*signal*/) { stop_requested = true; }
+
+// Dies with the process `parent_pid`, which started this one.
+bool FollowParent(int parent_pid) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return getppid() == parent_pid;
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) {
+    return absl::InvalidArgumentError("--token-file: cannot read " + file);
+  }
+  return std::string(absl::StripAsciiWhitespace(text.str()));
+}
+
+int ServeCoordinator(WorkerOptions& options, const std::string& token_file) {
+  if (!token_file.empty()) {
+    absl::StatusOr<std::string> token = ReadToken(token_file);
+    if (!token.ok()) {
+      std::cerr << token.status().message() << "\n";
+      return kExitUsage;
+    }
+    options.token = *std::move(token);
+  }
+  struct sigaction action {};
+  action.sa_handler = RequestStop;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  const absl::Status status = RunWorker(options, stop_requested);
+  if (status.ok()) {
+    return kExitFinished;
+  }
+  Log(LogSeverity::kError, "worker_ended", {{"reason", std::string(status.message())}});
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitUnreachable;
+}
+
+bool IsDevice(const std::string& device) {
+  absl::string_view text = device;
+  int index = 0;
+  return (absl::ConsumePrefix(&text, "cpu:") || absl::ConsumePrefix(&text, "cuda:")) &&
+         absl::SimpleAtoi(text, &index) && index >= 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Runs lastflop trials on one device for a coordinator."};
+  WorkerOptions options;
+  std::string token_file;
+  std::string print;
+  int child_of = 0;
+  int parent_pid = 0;
+  app.add_option("--server", options.channel.server,
+                 "Coordinator: HOST:PORT or unix:PATH (loopback unless --tls-ca is given)");
+  app.add_option("--device", options.device, "cpu:0, cpu:1, ... or cuda:0, cuda:1, ...");
+  app.add_option("--id", options.id, "Name of this worker; default: the coordinator chooses");
+  app.add_option("--tls-ca", options.channel.tls_ca_file,
+                 "PEM file of the authority behind the coordinator's certificate");
+  app.add_option("--tls-server-name", options.channel.tls_server_name,
+                 "Name in the coordinator's certificate, when it is not the host");
+  app.add_option("--token-file", token_file, "File with the coordinator's token");
+  app.add_flag("--allow-commands", options.allows_commands,
+               "Let campaigns run engine and plugin commands on this host");
+  app.add_option("--parent", parent_pid, "End when this process, the parent, ends");
+  app.add_option("--print", print, "Say what this host has and exit: machine, kernels or doctor");
+  app.add_option(std::string(kChildFlag), child_of)->group("");  // Hidden: for workers themselves.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kExitFinished : kExitUsage;
+  }
+  if (child_of != 0) {
+    return RunChild(child_of);
+  }
+  if (!print.empty()) {
+    return PrintAboutHost(print);
+  }
+  if (options.channel.server.empty() || !IsDevice(options.device)) {
+    std::cerr << "lastflop-worker: --server ADDR and --device cpu:N or cuda:N are needed; got "
+                 "--server '"
+              << options.channel.server << "' --device '" << options.device << "'\n";
+    return kExitUsage;
+  }
+  if (parent_pid != 0 && !FollowParent(parent_pid)) {
+    return kExitUnreachable;
+  }
+  return ServeCoordinator(options, token_file);
+}
+
+}  // namespace
+}  // namespace lastflop
+
+int main(int argc, char** argv) { return lastflop::Main(argc, argv); }

@@ -1,0 +1,333 @@
+#include "worker/worker_client.h"
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/campaign_json.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+#include "lastflop/v1/worker.grpc.pb.h"
+#include "proto/codec.h"
+#include "worker/host.h"
+#include "worker/lease_runner.h"
+
+namespace lastflop {
+namespace {
+
+using Stream = grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>;
+
+constexpr std::chrono::milliseconds kLeastBackoff{50};
+constexpr std::chrono::milliseconds kMostBackoff{2000};
+constexpr std::chrono::milliseconds kPoll{50};
+constexpr std::chrono::milliseconds kDefaultHeartbeat{1000};
+// A leader that lost a rank waits so long with its report: the member whose child died knows why.
+constexpr std::chrono::milliseconds kCauseGrace{300};
+
+int64_t NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// The stream of the moment and the reports that nobody has acknowledged yet.
+class Agent {
+ public:
+  Agent(const WorkerOptions& options, std::unique_ptr<v1::WorkerService::Stub> stub)
+      : options_(options),
+        worker_id_(options.id),
+        stub_(std::move(stub)),
+        runner_(
+            options.device,
+            LeaseEvents{
+                .started = [this](const std::string& id) { Started(id); },
+                .progress = [this](const std::string& id, const std::string& stage, int64_t pairs,
+                                   double speedup) { Progress(id, stage, pairs, speedup); },
+                .finished = [this](const LeasedWork& work,
+                                   const AttemptResult& result) { Finished(work, result); }}),
+        heartbeat_([this] { HeartbeatLoop(); }) {}
+
+  ~Agent() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      is_ending_ = true;
+    }
+    ended_.notify_all();
+    heartbeat_.join();
+  }
+
+  // One life of a stream. OK when it broke and may be tried again.
+  absl::Status ServeStream(const std::atomic<bool>& stop) {
+    auto context = std::make_shared<grpc::ClientContext>();
+    std::shared_ptr<Stream> stream = stub_->Connect(context.get());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stream_ = stream;
+      was_welcome_ = false;
+    }
+    // Read() below has no timeout: whoever wants the end cancels the call.
+    std::atomic<bool> is_over{false};
+    std::thread canceller([&] {
+      while (!stop && !is_over) {
+        std::this_thread::sleep_for(kPoll);
+      }
+      context->TryCancel();
+    });
+    absl::Status status = absl::OkStatus();
+    if (Send(MakeHello())) {
+      v1::CoordinatorMessage message;
+      while (status.ok() && stream->Read(&message)) {
+        status = Handle(message);
+      }
+    }
+    is_over = true;
+    canceller.join();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stream_.reset();
+      is_welcome_ = false;
+    }
+    const grpc::Status ended = stream->Finish();
+    if (status.ok() && !stop && !is_shutdown_ && was_welcome_) {
+      Log(LogSeverity::kWarning, "stream_lost",
+          {{"worker_id", worker_id_}, {"reason", ended.error_message()}});
+    }
+    return status;
+  }
+
+  bool is_shutdown() const { return is_shutdown_; }
+  bool was_welcome() const { return was_welcome_; }
+
+ private:
+  v1::WorkerMessage MakeHello() {
+    v1::WorkerMessage message;
+    v1::Hello& hello = *message.mutable_hello();
+    hello.set_worker_id(worker_id_);
+    hello.set_device(options_.device);
+    hello.set_device_uuid(absl::StrCat(HostId(), "/", options_.device));
+    hello.set_host_id(HostId());
+    hello.set_host_name(HostName());
+    hello.set_pid(getpid());
+    hello.set_build_hash(BuildHash());
+    hello.set_machine_json(ToJson(DetectCpuMachine()));
+    hello.set_allows_commands(options_.allows_commands);
+    hello.set_token(options_.token);
+    for (const std::string& id : HeldIds()) {
+      hello.add_held_attempt_ids(id);
+    }
+    return message;
+  }
+
+  // Attempts at work and attempts whose reports are not acknowledged.
+  std::vector<std::string> HeldIds() {
+    std::vector<std::string> ids = runner_.attempt_ids();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, report] : unacknowledged_) {
+      ids.push_back(id);
+    }
+    return ids;
+  }
+
+  // False when there is no stream; what matters is sent again on the next one.
+  bool Send(const v1::WorkerMessage& message) {
+    const std::lock_guard<std::mutex> writing(write_mutex_);
+    std::shared_ptr<Stream> stream;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stream = stream_;
+    }
+    return stream != nullptr && stream->Write(message);
+  }
+
+  absl::Status Handle(const v1::CoordinatorMessage& message) {
+    switch (message.message_case()) {
+      case v1::CoordinatorMessage::kWelcome:
+        Welcome(message.welcome());
+        return absl::OkStatus();
+      case v1::CoordinatorMessage::kRefused:
+        return absl::FailedPreconditionError(
+            absl::StrCat("the coordinator refused this worker: ", message.refused().reason()));
+      case v1::CoordinatorMessage::kLease:
+        TakeLease(message.lease());
+        return absl::OkStatus();
+      case v1::CoordinatorMessage::kCancelAttempt:
+        runner_.Cancel(message.cancel_attempt().attempt_id(), message.cancel_attempt().reason());
+        return absl::OkStatus();
+      case v1::CoordinatorMessage::kReportAck:
+        Acknowledged(message.report_ack());
+        return absl::OkStatus();
+      case v1::CoordinatorMessage::kShutdown:
+        is_shutdown_ = true;
+        return absl::CancelledError(message.shutdown().reason());
+      case v1::CoordinatorMessage::MESSAGE_NOT_SET:
+        break;
+    }
+    // A newer coordinator may say more than this build knows.
+    return absl::OkStatus();
+  }
+
+  void Welcome(const v1::Welcome& welcome) {
+    std::map<std::string, v1::WorkerMessage> reports;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      worker_id_ = welcome.worker_id();
+      heartbeat_every_ = std::chrono::milliseconds(welcome.heartbeat_ms());
+      is_welcome_ = true;
+      was_welcome_ = true;
+      reports = unacknowledged_;
+    }
+    ended_.notify_all();
+    Log(LogSeverity::kInfo, "welcome", {{"worker_id", welcome.worker_id()}});
+    for (const auto& [id, report] : reports) {
+      Send(report);
+    }
+  }
+
+  void TakeLease(const v1::Lease& lease) {
+    absl::StatusOr<LaunchSpec> launch = FromProto(lease.launch());
+    absl::StatusOr<AttemptSpec> attempt = FromProto(lease.attempt());
+    absl::StatusOr<GangPlace> place = FromProto(lease.place());
+    for (const absl::Status& status : {launch.status(), attempt.status(), place.status()}) {
+      if (!status.ok()) {
+        Refuse(lease.attempt().attempt_id(), status);
+        return;
+      }
+    }
+    runner_.Add(LeasedWork{*std::move(launch), *std::move(attempt), *std::move(place)});
+  }
+
+  // Nothing ran: the plan that arrived is not the plan that was meant.
+  void Refuse(const std::string& attempt_id, const absl::Status& why) {
+    v1::WorkerMessage message;
+    message.mutable_attempt_refused()->set_attempt_id(attempt_id);
+    message.mutable_attempt_refused()->set_reason(std::string(why.message()));
+    Send(message);
+    Say(LogSeverity::kError, "attempt_refused", attempt_id, std::string(why.message()));
+  }
+
+  void Started(const std::string& attempt_id) {
+    v1::WorkerMessage message;
+    message.mutable_attempt_started()->set_attempt_id(attempt_id);
+    Send(message);
+  }
+
+  void Progress(const std::string& attempt_id, const std::string& stage, int64_t pairs,
+                double speedup) {
+    v1::WorkerMessage message;
+    v1::AttemptProgress& progress = *message.mutable_attempt_progress();
+    progress.set_attempt_id(attempt_id);
+    progress.set_stage(stage);
+    progress.set_pairs(pairs);
+    progress.set_speedup(speedup);
+    Send(message);
+  }
+
+  void Finished(const LeasedWork& work, const AttemptResult& result) {
+    if (result.failure.has_value()) {
+      Say(LogSeverity::kWarning, "attempt_failed", result.attempt_id, result.failure->message);
+    }
+    if (work.place.rank == 0 && result.failure.has_value() &&
+        result.failure->kind == FailureKind::kRankLost) {
+      std::this_thread::sleep_for(kCauseGrace);
+    }
+    v1::WorkerMessage message;
+    *message.mutable_attempt_report()->mutable_result() = ToProto(result);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      unacknowledged_[result.attempt_id] = message;
+      if (!is_welcome_) {
+        return;  // Welcome() sends it.
+      }
+    }
+    Send(message);
+  }
+
+  void Acknowledged(const v1::ReportAck& ack) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      unacknowledged_.erase(ack.attempt_id());
+    }
+    if (!ack.authoritative()) {
+      Say(LogSeverity::kWarning, "report_not_authoritative", ack.attempt_id(), ack.message());
+    }
+  }
+
+  // To this process' log and, for `lastflop logs`, to the coordinator.
+  void Say(LogSeverity severity, absl::string_view event, const std::string& attempt_id,
+           const std::string& text) {
+    Log(severity, event, {{"attempt_id", attempt_id}, {"message", text}});
+    v1::WorkerMessage message;
+    v1::WorkerLog& log = *message.mutable_log();
+    log.set_at_ms(NowMs());
+    log.set_severity(severity == LogSeverity::kError ? "error" : "warning");
+    log.set_line(absl::StrCat("event=", event, " attempt_id=", attempt_id, " message=", text));
+    Send(message);
+  }
+
+  void HeartbeatLoop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!is_ending_) {
+      const bool is_welcome = is_welcome_;
+      const std::chrono::milliseconds every = heartbeat_every_;
+      lock.unlock();
+      if (is_welcome) {
+        v1::WorkerMessage message;
+        message.mutable_heartbeat();
+        for (const std::string& id : HeldIds()) {
+          message.mutable_heartbeat()->add_attempt_ids(id);
+        }
+        Send(message);
+      }
+      lock.lock();
+      ended_.wait_for(lock, every, [this] { return is_ending_; });
+    }
+  }
+
+  const WorkerOptions& options_;  // Outlives this.
+  std::mutex write_mutex_;        // Held over a Write(): gRPC takes one at a time.
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::string worker_id_;                                          // Guarded by mutex_.
+  std::shared_ptr<Stream> stream_;                                 // Guarded by mutex_.
+  std::map<std::string, v1::WorkerMessage> unacknowledged_;        // Guarded by mutex_.
+  std::chrono::milliseconds heartbeat_every_ = kDefaultHeartbeat;  // Guarded by mutex_.
+  bool is_welcome_ = false;                                        // Guarded by mutex_.
+  bool is_ending_ = false;                                         // Guarded by mutex_.
+  std::atomic<bool> was_welcome_{false};
+  std::atomic<bool> is_shutdown_{false};
+  std::unique_ptr<v1::WorkerService::Stub> stub_;
+  LeaseRunner runner_;  // After what its events use.
+  std::thread heartbeat_;
+};
+
+}  // namespace
+
+absl::Status RunWorker(const WorkerOptions& options, const std::atomic<bool>& stop) {
+  LASTFLOP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, OpenChannel(options.channel));
+  Agent agent(options, v1::WorkerService::NewStub(channel));
+  std::chrono::milliseconds backoff = kLeastBackoff;
+  while (!stop) {
+    const absl::Status status = agent.ServeStream(stop);
+    if (agent.is_shutdown()) {
+      return absl::OkStatus();
+    }
+    LASTFLOP_RETURN_IF_ERROR(status);
+    backoff = agent.was_welcome() ? kLeastBackoff : std::min(backoff * 2, kMostBackoff);
+    for (auto slept = std::chrono::milliseconds(0); slept < backoff && !stop; slept += kPoll) {
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lastflop
