@@ -14,6 +14,7 @@
 #include "spec/huggingface_families.h"
 #include "spec/huggingface_quantization.h"
 #include "spec/model_rules.h"
+#include "spec/model_yaml.h"
 #include "spec/text_file.h"
 
 namespace lastflop {
@@ -206,7 +207,8 @@ absl::StatusOr<Model> ReadModelConfig(absl::string_view text, absl::string_view 
 
 absl::StatusOr<Model> ReadModelFile(const std::string& path) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxFileBytes));
-  return ReadModelConfig(text, path);
+  const bool is_yaml = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
+  return is_yaml ? ReadModelYaml(text, path) : ReadModelConfig(text, path);
 }
 
 std::string ModelNameOf(absl::string_view file_name) {

@@ -18,7 +18,8 @@ namespace lastflop {
 // what it leaves open and lastflop takes as usual stands in `assumed`.
 absl::StatusOr<Model> ReadModelConfig(absl::string_view text, absl::string_view file_name);
 
-// ReadModelConfig of a file; errors of ReadTextFile besides.
+// ReadModelConfig of a file, or ReadModelYaml where it is called .yaml or .yml; errors of
+// ReadTextFile besides.
 absl::StatusOr<Model> ReadModelFile(const std::string& path);
 
 // "Kimi-K2.5" of "models/Kimi-K2.5.config.json"; the folder's name for a plain config.json.

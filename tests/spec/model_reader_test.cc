@@ -128,6 +128,13 @@ TEST(ModelReaderTest, NamesAModelAfterItsFile) {
   EXPECT_EQ(ModelNameOf("config.json"), "config");
 }
 
+TEST(ModelReaderTest, ReadsAYamlByItsName) {
+  const absl::StatusOr<Model> model = ReadModelFile("experiments/models/tiny.yaml");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name, "tiny");
+  EXPECT_EQ(model->num_dense_layers(), 1);
+}
+
 TEST(ModelReaderTest, SaysThatAFileIsNotThere) {
   EXPECT_FALSE(ReadModelFile("experiments/models/none.json").ok());
   EXPECT_FALSE(ReadModelFile("experiments").ok());
