@@ -28,6 +28,7 @@ __m256i BroadcastPair(const int16_t* at) {
 template <int kRows>
 void Bf16Pass(int64_t cols, const std::byte* panel, const float* const* x, float* out) {
   __m256 sums[kRows][2];
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     sums[i][0] = _mm256_setzero_ps();
     sums[i][1] = _mm256_setzero_ps();
@@ -40,6 +41,7 @@ void Bf16Pass(int64_t cols, const std::byte* panel, const float* const* x, float
     const __m256i w1 = Load32(panel + 32);
     const __m256 lower0 = LowerBf16(w0);
     const __m256 lower1 = LowerBf16(w1);
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const __m256 value = _mm256_broadcast_ss(x[i] + c);
       sums[i][0] = _mm256_fmadd_ps(value, lower0, sums[i][0]);
@@ -47,17 +49,23 @@ void Bf16Pass(int64_t cols, const std::byte* panel, const float* const* x, float
     }
     const __m256 upper0 = UpperBf16(w0);
     const __m256 upper1 = UpperBf16(w1);
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const __m256 value = _mm256_broadcast_ss(x[i] + c + 1);
       sums[i][0] = _mm256_fmadd_ps(value, upper0, sums[i][0]);
       sums[i][1] = _mm256_fmadd_ps(value, upper1, sums[i][1]);
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     _mm256_storeu_ps(out + i * 16, sums[i][0]);
     _mm256_storeu_ps(out + i * 16 + 8, sums[i][1]);
   }
 }
+
+// Makes the compiler finish these two sums here. GCC 12 otherwise computes the products of a whole
+// block first and adds them up later, through the stack.
+inline void KeepOrder(__m256i& a, __m256i& b) { asm volatile("" : "+x"(a), "+x"(b)); }
 
 // Integers, scales and biases of one prepared row.
 struct Int16Row {
@@ -77,10 +85,12 @@ inline void AddNibble(__m256i w0, __m256i w1, const Int16Row* rows, int64_t c,
     n0 = _mm256_and_si256(n0, mask);
     n1 = _mm256_and_si256(n1, mask);
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     const __m256i pair = BroadcastPair(rows[i].x + c + 2 * kNibble);
     sums[i][0] = _mm256_add_epi32(sums[i][0], _mm256_madd_epi16(n0, pair));
     sums[i][1] = _mm256_add_epi32(sums[i][1], _mm256_madd_epi16(n1, pair));
+    KeepOrder(sums[i][0], sums[i][1]);
   }
 }
 
@@ -88,6 +98,7 @@ template <int kRows>
 void Int4Pass(int64_t cols, int64_t group, const std::byte* panel, const Int16Row* rows,
               float* out) {
   __m256 totals[kRows][2];
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     totals[i][0] = _mm256_setzero_ps();
     totals[i][1] = _mm256_setzero_ps();
@@ -95,6 +106,7 @@ void Int4Pass(int64_t cols, int64_t group, const std::byte* panel, const Int16Ro
   const int64_t num_groups = cols / group;
   for (int64_t g = 0; g < num_groups; ++g) {
     __m256i sums[kRows][2];
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       sums[i][0] = _mm256_set1_epi32(rows[i].bias[g]);
       sums[i][1] = sums[i][0];
@@ -113,6 +125,7 @@ void Int4Pass(int64_t cols, int64_t group, const std::byte* panel, const Int16Ro
     const __m256 scale0 = LoadBf16x8(reinterpret_cast<const Bf16*>(panel));
     const __m256 scale1 = LoadBf16x8(reinterpret_cast<const Bf16*>(panel) + 8);
     panel += 32;
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       const __m256 scale = _mm256_broadcast_ss(rows[i].scale + g);
       totals[i][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[i][0]), _mm256_mul_ps(scale0, scale),
@@ -121,6 +134,7 @@ void Int4Pass(int64_t cols, int64_t group, const std::byte* panel, const Int16Ro
                                      totals[i][1]);
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
     _mm256_storeu_ps(out + i * 16, totals[i][0]);
     _mm256_storeu_ps(out + i * 16 + 8, totals[i][1]);

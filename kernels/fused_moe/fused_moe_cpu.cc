@@ -13,11 +13,17 @@ namespace {
 constexpr int64_t kTileWeightBytes = 64 << 10;
 constexpr int64_t kTileRows = 24;
 constexpr int64_t kTileFloats = kTileRows * kPanelRows;
-// Of a thread's scratch: gate tile, up tile (which down's tile reuses), then sums of tokens.
-constexpr int64_t kSumOffset = 2 * kTileFloats;
+// A thread's scratch holds, in the first half, up's tile, act and gate's tiles; in the second,
+// down's tile and the sums of tokens.
+constexpr int64_t kSumOffset = kTileFloats;
 constexpr int64_t kSumFloats =
     static_cast<int64_t>(ThreadPool::kScratchBytes / sizeof(float)) - kSumOffset;
 constexpr int64_t kMaxBlockTokens = 512;
+constexpr int64_t kMaxChunkPanels = 16;
+constexpr int64_t kMaxDownPanels = 8;  // Enough tasks for many threads, long enough streams.
+// act and gate of a tile, at most, are 1.5 floats for each element of tile and panel.
+static_assert(kTileFloats * (1 + kMaxChunkPanels * 3 / 2) * sizeof(float) + 64 <=
+              ThreadPool::kScratchBytes);
 
 int64_t RoundUp64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -42,7 +48,7 @@ struct Call {
 // Chunks of act end where a weight group of down does, so that a tile prepares what it made.
 int64_t ChunkPanels(const PackedLayout& gate_up, const PackedLayout& down) {
   const int64_t panels_per_group = std::max<int64_t>(1, down.storage.group_size / kPanelRows);
-  const int64_t wanted = kTileWeightBytes / (2 * gate_up.panel_bytes);
+  const int64_t wanted = std::min(kTileWeightBytes / gate_up.panel_bytes, kMaxChunkPanels);
   return std::max<int64_t>(1, wanted / panels_per_group) * panels_per_group;
 }
 
@@ -60,15 +66,20 @@ void RunGateUpTile(const Call& call, const TileSchedule::Tile& tile, float* scra
   const int64_t end = std::min(begin + call.chunk_panels, panels);
   const int64_t first_col = begin * kPanelRows;
   const int64_t num_cols = std::min(end * kPanelRows, intermediate) - first_col;
-  float* gate = scratch;
-  float* up = scratch + kTileFloats;
-  auto* act = reinterpret_cast<Bf16*>(scratch + kSumOffset);  // [rows, num_cols]
+  const int64_t tile_floats = rows.num_rows * kPanelRows;
+  float* up = scratch;
+  auto* act = reinterpret_cast<Bf16*>(scratch + kTileFloats);  // [rows, num_cols]
+  float* gate = scratch + kTileFloats + (rows.num_rows * num_cols + 31) / 32 * 16;
+  // All of gate before all of up: each is one stream of memory.
   for (int64_t p = begin; p < end; ++p) {
-    const int64_t size = layout.panels[static_cast<size_t>(p)].num_rows;
-    PanelGemm(layout, call.gate_up.Panel(tile.expert, p), rows, gate, isa);
+    PanelGemm(layout, call.gate_up.Panel(tile.expert, p), rows, gate + (p - begin) * tile_floats,
+              isa);
+  }
+  for (int64_t p = begin; p < end; ++p) {
     PanelGemm(layout, call.gate_up.Panel(tile.expert, panels + p), rows, up, isa);
+    const int64_t size = layout.panels[static_cast<size_t>(p)].num_rows;
     for (int64_t i = 0; i < rows.num_rows; ++i) {
-      SiluMul(gate + i * kPanelRows, up + i * kPanelRows, size,
+      SiluMul(gate + (p - begin) * tile_floats + i * kPanelRows, up + i * kPanelRows, size,
               act + i * num_cols + (p - begin) * kPanelRows, isa);
     }
   }
@@ -101,7 +112,8 @@ struct DownTiles {
 DownTiles CutDown(const FusedMoeShape& shape, const PackedLayout& down) {
   DownTiles tiles;
   tiles.block_tokens = std::clamp<int64_t>(shape.num_tokens, 1, kMaxBlockTokens);
-  tiles.panels = std::clamp<int64_t>(kSumFloats / (tiles.block_tokens * kPanelRows), 1, 4);
+  tiles.panels = std::clamp<int64_t>(kSumFloats / (tiles.block_tokens * kPanelRows), 1,
+                                     std::min(kMaxDownPanels, down.num_panels()));
   tiles.num_blocks = (shape.num_tokens + tiles.block_tokens - 1) / tiles.block_tokens;
   tiles.num_n = (down.num_panels() + tiles.panels - 1) / tiles.panels;
   return tiles;

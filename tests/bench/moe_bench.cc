@@ -1,17 +1,20 @@
 // Measures the routed-expert kernels of the CPU backend against a plain parallel read on the same
 // cores, at a model's dimensions of one rank, with weights that are cold as in a model.
 //
-//   build/bin/moe_bench [qwen3|kimi] [bf16|int4_g32|int4_g128] [THREADS]
+//   build/bin/moe_bench [qwen3|kimi] [bf16|int4_g32|int4_g128] [THREADS] [wall|cpu]
 //
 // Prints for each batch the median over samples of each kernel's time, the bytes of weights that
-// the batch touches and GB/s. Shared machines are noisy: run it several times.
+// the batch touches and GB/s. Shared machines are noisy: run it several times. `cpu` takes the
+// process's CPU time over its threads instead of the wall clock: on a busy machine, with one
+// thread, it leaves out what others ran meanwhile (but not their share of the memory bandwidth).
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <random>
 #include <string>
@@ -28,7 +31,30 @@
 namespace lastflop {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Microseconds of the clock that the command line asks for.
+class Stopwatch {
+ public:
+  Stopwatch(bool cpu_time, int num_threads) : cpu_time_(cpu_time), num_threads_(num_threads) {}
+
+  double Now() const {
+    timespec time = {};
+    clock_gettime(cpu_time_ ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    const double micros =
+        static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+    return cpu_time_ ? micros / num_threads_ : micros;
+  }
+
+  template <typename F>
+  double Time(const F& run) const {
+    const double start = Now();
+    run();
+    return Now() - start;
+  }
+
+ private:
+  const bool cpu_time_;
+  const int num_threads_;
+};
 
 // One rank of a model, with a few layers so that weights are cold when they come round again.
 struct Dims {
@@ -41,10 +67,6 @@ struct Dims {
 };
 constexpr Dims kQwen3 = {"Qwen3-30B-A3B, rank of TP2", 2048, 384, 128, 8, 3};
 constexpr Dims kKimi = {"Kimi-K2.5, rank of TP8", 7168, 256, 384, 8, 1};
-
-double MicrosSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
@@ -70,20 +92,21 @@ ReadBytes(const std::byte* data, int64_t bytes) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-double ReadBandwidth(const AlignedBuffer& buffer, ThreadPool& pool) {
-  constexpr int64_t kChunk = 256 << 10;
-  const auto num_chunks =
-      std::min<int64_t>(static_cast<int64_t>(buffer.bytes()) / kChunk, (512 << 20) / kChunk);
+// Reads pieces of 8 MB, about what a batch of one token touches, each in its turn cold.
+double ReadBandwidth(const AlignedBuffer& buffer, const Stopwatch& watch, ThreadPool& pool) {
+  constexpr int64_t kChunk = 64 << 10;
+  constexpr int64_t kPiece = 8 << 20;
+  const int64_t num_pieces = static_cast<int64_t>(buffer.bytes()) / kPiece;
   std::vector<double> micros;
-  volatile int64_t sink = 0;
-  for (int sample = 0; sample < 7; ++sample) {
-    const Clock::time_point start = Clock::now();
-    pool.ParallelFor(num_chunks, [&](int64_t task, int) {
-      sink = sink + ReadBytes(buffer.data() + task * kChunk, kChunk);
-    });
-    micros.push_back(MicrosSince(start));
+  std::atomic<int64_t> sink = 0;
+  for (int64_t piece = 0; piece < std::min<int64_t>(num_pieces, 60); ++piece) {
+    micros.push_back(watch.Time([&] {
+      pool.ParallelFor(kPiece / kChunk, [&](int64_t task, int) {
+        sink += ReadBytes(buffer.data() + piece * kPiece + task * kChunk, kChunk);
+      });
+    }));
   }
-  return static_cast<double>(num_chunks * kChunk) / Median(micros) * 1e-3;
+  return static_cast<double>(kPiece) / Median(micros) * 1e-3;
 }
 
 struct Matrices {
@@ -124,17 +147,18 @@ struct Batch {
 
 class Bench {
  public:
-  Bench(const Dims& dims, WeightFormat format, ThreadPool& pool)
-      : dims_(dims), pool_(pool), storage_{.format = format} {
-    const Clock::time_point start = Clock::now();
+  Bench(const Dims& dims, WeightFormat format, const Stopwatch& watch, ThreadPool& pool)
+      : dims_(dims), watch_(watch), pool_(pool), storage_{.format = format} {
+    const double start = watch.Now();
     gate_up_ =
         MakeMatrices(dims, format, {dims.intermediate, dims.intermediate}, dims.hidden_size, pool);
     down_ = MakeMatrices(dims, format, {dims.hidden_size}, dims.intermediate, pool);
     const double bytes = static_cast<double>(gate_up_.data.bytes() + down_.data.bytes());
-    std::printf("filled %.2f GB of weights in %.2f s\n", bytes * 1e-9, MicrosSince(start) * 1e-6);
+    std::printf("filled %.2f GB of weights in %.2f s\n", bytes * 1e-9,
+                (watch.Now() - start) * 1e-6);
   }
 
-  double read_gb_per_s() { return ReadBandwidth(gate_up_.data, pool_); }
+  double read_gb_per_s() { return ReadBandwidth(gate_up_.data, watch_, pool_); }
 
   void Run(int64_t num_tokens, TileOrder order) {
     const PermuteShape permute = {.num_tokens = num_tokens,
@@ -149,14 +173,14 @@ class Bench {
       Route(permute, batch);
       const int64_t layer = sample % dims_.num_layers;
       bytes.push_back(TouchedBytes(batch));
-      gate_up.push_back(Time([&] { GateUp(batch, layer, order); }));
-      swiglu.push_back(Time([&] { Activate(batch); }));
-      down.push_back(Time([&] { Down(batch, layer, order); }));
-      combine.push_back(Time([&] { Combine(batch); }));
+      gate_up.push_back(watch_.Time([&] { GateUp(batch, layer, order); }));
+      swiglu.push_back(watch_.Time([&] { Activate(batch); }));
+      down.push_back(watch_.Time([&] { Down(batch, layer, order); }));
+      combine.push_back(watch_.Time([&] { Combine(batch); }));
     }
     for (int sample = 0; sample < num_samples; ++sample) {
       Route(permute, batch);
-      fused.push_back(Time([&] { Fused(batch, sample % dims_.num_layers, order); }));
+      fused.push_back(watch_.Time([&] { Fused(batch, sample % dims_.num_layers, order); }));
     }
     const double total_bytes = Median(bytes);
     const double grouped = Median(gate_up) + Median(swiglu) + Median(down) + Median(combine);
@@ -170,13 +194,6 @@ class Bench {
   }
 
  private:
-  template <typename F>
-  double Time(const F& run) {
-    const Clock::time_point start = Clock::now();
-    run();
-    return MicrosSince(start);
-  }
-
   ExpertGemmShape GemmShape(int64_t num_tokens, bool is_gate_up, TileOrder order) const {
     return {.num_tokens = num_tokens,
             .top_k = dims_.top_k,
@@ -267,7 +284,8 @@ class Bench {
   }
 
   const Dims dims_;
-  ThreadPool& pool_;
+  const Stopwatch watch_;
+  ThreadPool& pool_;  // Outlives this.
   const WeightStorage storage_;
   Matrices gate_up_;
   Matrices down_;
@@ -282,7 +300,8 @@ int Main(int argc, char** argv) {
       argc > 3 ? std::atoi(argv[3]) : static_cast<int>(std::thread::hardware_concurrency());
   if ((model != "qwen3" && model != "kimi") || !format.has_value() || num_threads < 1 ||
       !CheckCpuWeightFormat({.format = *format}).ok()) {
-    std::fprintf(stderr, "usage: moe_bench [qwen3|kimi] [bf16|int4_g32|int4_g128] [THREADS]\n");
+    std::fprintf(stderr,
+                 "usage: moe_bench [qwen3|kimi] [bf16|int4_g32|int4_g128] [THREADS] [wall|cpu]\n");
     return 2;
   }
   const Dims dims = model == "qwen3" ? kQwen3 : kKimi;
@@ -295,7 +314,8 @@ int Main(int argc, char** argv) {
   }
   std::printf("%s, %s, %d threads, %s\n", dims.name, std::string(ToWord(*format)).c_str(),
               num_threads, std::string(Describe((*pool)->isa())).c_str());
-  Bench bench(dims, *format, **pool);
+  const bool cpu_time = argc > 4 && absl::string_view(argv[4]) == "cpu";
+  Bench bench(dims, *format, Stopwatch(cpu_time, num_threads), **pool);
   std::printf("plain parallel read %.1f GB/s\n", bench.read_gb_per_s());
   for (const int64_t num_tokens : {1, 4, 16, 64}) {
     bench.Run(num_tokens, TileOrder::kRowMajor);
