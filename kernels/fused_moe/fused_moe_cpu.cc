@@ -27,8 +27,8 @@ static_assert(kTileFloats * (1 + kMaxChunkPanels * 3 / 2) * sizeof(float) + 64 <
 
 int64_t RoundUp64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Everything that one call works with. The layout of `workspace`: tile counts, prepared tokens,
-// act in bf16, prepared act.
+// Everything that one call works with. The layout of `workspace`: tile counts, touched experts,
+// prepared tokens, prepared act.
 struct Call {
   const FusedMoeShape& shape;
   const PairList& pairs;
@@ -41,15 +41,25 @@ struct Call {
   int64_t chunk_panels = 0;  // Panels of gate, and of up, that a tile of the first half has.
   int64_t token_row_bytes = 0;
   int64_t act_row_bytes = 0;
+  std::span<int32_t> touched;  // Experts with pairs.
   std::byte* tokens = nullptr;
   std::byte* act = nullptr;
 };
 
+// Asks for the begin of a stream that is read soon: the hardware prefetcher takes over from there.
+void PrefetchStream(const std::byte* at) {
+  constexpr int64_t kBytes = 1024;
+  for (int64_t i = 0; i < kBytes; i += 64) {
+    __builtin_prefetch(at + i, /*rw=*/0, /*locality=*/2);
+  }
+}
+
 // Chunks of act end where a weight group of down does, so that a tile prepares what it made.
 int64_t ChunkPanels(const PackedLayout& gate_up, const PackedLayout& down) {
   const int64_t panels_per_group = std::max<int64_t>(1, down.storage.group_size / kPanelRows);
-  const int64_t wanted = std::min(kTileWeightBytes / gate_up.panel_bytes, kMaxChunkPanels);
-  return std::max<int64_t>(1, wanted / panels_per_group) * panels_per_group;
+  const int64_t wanted =
+      std::clamp<int64_t>(kTileWeightBytes / gate_up.panel_bytes, 1, kMaxChunkPanels);
+  return (wanted + panels_per_group - 1) / panels_per_group * panels_per_group;
 }
 
 // First half: act of some pairs of an expert for a chunk of the intermediate features.
@@ -70,6 +80,7 @@ void RunGateUpTile(const Call& call, const TileSchedule::Tile& tile, float* scra
   float* up = scratch;
   auto* act = reinterpret_cast<Bf16*>(scratch + kTileFloats);  // [rows, num_cols]
   float* gate = scratch + kTileFloats + (rows.num_rows * num_cols + 31) / 32 * 16;
+  PrefetchStream(call.gate_up.Panel(tile.expert, panels + begin));
   // All of gate before all of up: each is one stream of memory.
   for (int64_t p = begin; p < end; ++p) {
     PanelGemm(layout, call.gate_up.Panel(tile.expert, p), rows, gate + (p - begin) * tile_floats,
@@ -141,7 +152,11 @@ void AddExperts(const Call& call, int64_t token_begin, int64_t token_end, int64_
     AddDownPanel(call, expert, p, row, std::min<int32_t>(end, row + kTileRows), scratch,
                  sums + (p - panel_begin) * kPanelRows, stride, token_begin);
   };
-  for (int64_t expert = 0; expert < call.shape.num_local_experts; ++expert) {
+  for (size_t i = 0; i < call.touched.size(); ++i) {
+    const int64_t expert = call.touched[i];
+    if (i + 1 < call.touched.size()) {
+      PrefetchStream(call.down.Panel(call.touched[i + 1], panel_begin));
+    }
     const auto [begin, end] = PairsOfBlock(call.pairs, expert, token_begin, token_end);
     if (call.shape.tile_order == TileOrder::kRowMajor) {
       for (int32_t row = begin; row < end; row += kTileRows) {
@@ -186,11 +201,26 @@ int64_t TileBeginBytes(const FusedMoeShape& shape) {
   return RoundUp64((shape.num_local_experts + 1) * 8);
 }
 
+int64_t TouchedBytes(const FusedMoeShape& shape) { return RoundUp64(shape.num_local_experts * 4); }
+
+// Lists the experts with pairs in `memory`.
+std::span<int32_t> TouchedExperts(const PairList& pairs, std::byte* memory) {
+  auto* touched = reinterpret_cast<int32_t*>(memory);
+  size_t count = 0;
+  for (size_t expert = 0; expert + 1 < pairs.offsets.size(); ++expert) {
+    if (pairs.offsets[expert] != pairs.offsets[expert + 1]) {
+      touched[count++] = static_cast<int32_t>(expert);
+    }
+  }
+  return {touched, count};
+}
+
 }  // namespace
 
 int64_t FusedMoeWorkspaceBytes(const FusedMoeShape& shape, const PackedLayout& gate_up,
                                const PackedLayout& down) {
-  return TileBeginBytes(shape) + shape.num_tokens * PreparedRowBytes(gate_up) +
+  return TileBeginBytes(shape) + TouchedBytes(shape) +
+         shape.num_tokens * PreparedRowBytes(gate_up) +
          shape.num_tokens * shape.top_k * PreparedRowBytes(down);
 }
 
@@ -211,7 +241,8 @@ void FusedMoe(const FusedMoeShape& shape, const PairList& pairs, const PackedWei
             .chunk_panels = ChunkPanels(*gate_up.layout, *down.layout),
             .token_row_bytes = PreparedRowBytes(*gate_up.layout),
             .act_row_bytes = PreparedRowBytes(*down.layout),
-            .tokens = workspace.data() + TileBeginBytes(shape)};
+            .touched = TouchedExperts(pairs, workspace.data() + TileBeginBytes(shape)),
+            .tokens = workspace.data() + TileBeginBytes(shape) + TouchedBytes(shape)};
   call.act = call.tokens + shape.num_tokens * call.token_row_bytes;
   const int64_t panels = gate_up.layout->num_panels() / 2;
   TileSchedule schedule(pairs.offsets, kTileRows,
