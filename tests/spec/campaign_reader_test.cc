@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -327,6 +328,29 @@ TEST(CampaignReaderTest, KeepsANameWhateverItHolds) {
       ReadText(Changed("name: no", "name: \"=a<b>&\\\"c', d=1+1\\n</SCRIPT>\""));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->name, "=a<b>&\"c', d=1+1\n</SCRIPT>");
+}
+
+TEST(CampaignReaderTest, DamagedCampaignsAreRefusedOrReadButNeverCrash) {
+  std::mt19937 random(11);
+  const std::string bytes = "\n :{}[],&*!|>'\"#%-<x0~";
+  int num_refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = kGoodCampaign;
+    for (int edit = 0; edit < 1 + i % 4; ++edit) {
+      const size_t at = random() % text.size();
+      if (i % 3 == 0) {
+        text.erase(at, random() % 40);  // Half a line is gone.
+      } else {
+        text[at] = bytes[random() % bytes.size()];
+      }
+    }
+    const absl::StatusOr<Campaign> read = ReadText(text);
+    num_refused += read.ok() ? 0 : 1;
+    if (!read.ok()) {
+      EXPECT_THAT(std::string(read.status().message()), StartsWith("c.yaml:"));
+    }
+  }
+  EXPECT_GT(num_refused, 1000);
 }
 
 TEST(CampaignReaderTest, HoldsSpeculationToItsRanges) {
