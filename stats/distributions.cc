@@ -61,8 +61,12 @@ double NormalQuantile(double p) {
 }
 
 double IncompleteBeta(double a, double b, double x) {
-  if (x <= 0) return 0;
-  if (x >= 1) return 1;
+  if (x <= 0) {
+    return 0;
+  }
+  if (x >= 1) {
+    return 1;
+  }
   const double log_front =
       std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) + a * std::log(x) + b * std::log1p(-x);
   if (x < (a + 1) / (a + b + 2)) {
@@ -72,23 +76,33 @@ double IncompleteBeta(double a, double b, double x) {
 }
 
 double BetaQuantile(double a, double b, double p) {
-  if (p <= 0) return 0;
-  if (p >= 1) return 1;
+  if (p <= 0) {
+    return 0;
+  }
+  if (p >= 1) {
+    return 1;
+  }
   return Bisect(0, 1, [=](double x) { return IncompleteBeta(a, b, x) - p; });
 }
 
 double StudentTwoSidedTail(double t, int degrees_of_freedom) {
-  if (t <= 0) return 1;
+  if (t <= 0) {
+    return 1;
+  }
   if (degrees_of_freedom >= kNormalDegreesOfFreedom) {
     return std::erfc(t / std::numbers::sqrt2);
   }
   const double df = degrees_of_freedom;
-  if (t > 1e150) return 0;  // t * t would overflow.
+  if (t > 1e150) {
+    return 0;  // t * t would overflow.
+  }
   return IncompleteBeta(0.5 * df, 0.5, df / (df + t * t));
 }
 
 double StudentCriticalValue(double tail, int degrees_of_freedom) {
-  if (tail >= 1) return 0;
+  if (tail >= 1) {
+    return 0;
+  }
   if (degrees_of_freedom == 1) {
     return 1 / std::tan(0.5 * std::numbers::pi * tail);
   }

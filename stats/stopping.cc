@@ -61,14 +61,20 @@ int LaunchesFor(const Estimate& estimate, const TrialRule& rule) {
 
 StopReason ReasonToStop(const TrialLook& look, const TrialRule& rule, int num_launches,
                         bool is_time_over) {
-  if (look.converged) return StopReason::kPrecise;
+  if (look.converged) {
+    return StopReason::kPrecise;
+  }
   const bool is_sampled = look.estimate.num_pairs >= rule.min_pairs;
   if (rule.stop_when_decided && is_sampled &&
       JudgeEffect(look.estimate, rule.min_effect) != Effect::kUndecided) {
     return StopReason::kDecided;
   }
-  if (is_time_over) return StopReason::kMaxTime;
-  if (num_launches >= rule.max_launches) return StopReason::kLaunches;
+  if (is_time_over) {
+    return StopReason::kMaxTime;
+  }
+  if (num_launches >= rule.max_launches) {
+    return StopReason::kLaunches;
+  }
   return StopReason::kNone;
 }
 
@@ -155,8 +161,12 @@ double SliceMonitor::StandardError() const {
 SliceDecision SliceMonitor::Decide(Micros sampled) const {
   const bool is_precise =
       num_pairs_ >= std::max(2, rule_.min_pairs) && StandardError() <= target_standard_error_;
-  if (is_precise) return {.stop = true, .reason = StopReason::kPrecise};
-  if (sampled >= rule_.max_time) return {.stop = true, .reason = StopReason::kMaxTime};
+  if (is_precise) {
+    return {.stop = true, .reason = StopReason::kPrecise};
+  }
+  if (sampled >= rule_.max_time) {
+    return {.stop = true, .reason = StopReason::kMaxTime};
+  }
   return {};
 }
 
