@@ -10,9 +10,9 @@ namespace {
 // of activations are 15 of the 16 registers.
 constexpr int64_t kMaxRows = 6;
 
-// Bytes that a single-row pass asks for ahead of its reads: it is bound by memory, and the hardware
+// Bytes that a pass asks for ahead of its reads: few rows are bound by memory, and the hardware
 // prefetcher stops at 4 KiB pages.
-constexpr int64_t kPrefetchBytes = 1024;
+constexpr int64_t kPrefetchBytes = 2048;
 
 __m256i Load32(const std::byte* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
@@ -34,9 +34,7 @@ void Bf16Pass(int64_t cols, const std::byte* panel, const float* const* x, float
     sums[i][1] = _mm256_setzero_ps();
   }
   for (int64_t c = 0; c < cols; c += 2, panel += 64) {
-    if constexpr (kRows == 1) {
-      _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
-    }
+    _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
     const __m256i w0 = Load32(panel);
     const __m256i w1 = Load32(panel + 32);
     const __m256 lower0 = LowerBf16(w0);
@@ -112,9 +110,7 @@ void Int4Pass(int64_t cols, int64_t group, const std::byte* panel, const Int16Ro
       sums[i][1] = sums[i][0];
     }
     for (int64_t c = g * group; c < (g + 1) * group; c += 8, panel += 64) {
-      if constexpr (kRows == 1) {
-        _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
-      }
+      _mm_prefetch(reinterpret_cast<const char*>(panel + kPrefetchBytes), _MM_HINT_T0);
       const __m256i w0 = Load32(panel);
       const __m256i w1 = Load32(panel + 32);
       AddNibble<kRows, 0>(w0, w1, rows, c, sums);

@@ -20,7 +20,6 @@ constexpr int64_t kSumFloats =
     static_cast<int64_t>(ThreadPool::kScratchBytes / sizeof(float)) - kSumOffset;
 constexpr int64_t kMaxBlockTokens = 512;
 constexpr int64_t kMaxChunkPanels = 16;
-constexpr int64_t kMaxDownPanels = 8;  // Enough tasks for many threads, long enough streams.
 // act and gate of a tile, at most, are 1.5 floats for each element of tile and panel.
 static_assert(kTileFloats * (1 + kMaxChunkPanels * 3 / 2) * sizeof(float) + 64 <=
               ThreadPool::kScratchBytes);
@@ -120,11 +119,14 @@ struct DownTiles {
   int64_t num_n = 0;
 };
 
-DownTiles CutDown(const FusedMoeShape& shape, const PackedLayout& down) {
+// Long streams of each expert's weights, as far as there are tasks for all threads and room for
+// the sums.
+DownTiles CutDown(const FusedMoeShape& shape, const PackedLayout& down, int num_threads) {
   DownTiles tiles;
   tiles.block_tokens = std::clamp<int64_t>(shape.num_tokens, 1, kMaxBlockTokens);
-  tiles.panels = std::clamp<int64_t>(kSumFloats / (tiles.block_tokens * kPanelRows), 1,
-                                     std::min(kMaxDownPanels, down.num_panels()));
+  tiles.panels = std::max<int64_t>(
+      1, std::min({kSumFloats / (tiles.block_tokens * kPanelRows),
+                   kTileWeightBytes / down.panel_bytes, down.num_panels() / (4 * num_threads)}));
   tiles.num_blocks = (shape.num_tokens + tiles.block_tokens - 1) / tiles.block_tokens;
   tiles.num_n = (down.num_panels() + tiles.panels - 1) / tiles.panels;
   return tiles;
@@ -250,7 +252,7 @@ void FusedMoe(const FusedMoeShape& shape, const PairList& pairs, const PackedWei
                         /*group_m=*/0,
                         {reinterpret_cast<int64_t*>(workspace.data()), pairs.offsets.size()});
   schedule.Prepare();
-  const DownTiles tiles = CutDown(shape, *down.layout);
+  const DownTiles tiles = CutDown(shape, *down.layout, pool.num_threads());
   pool.RunOnAll([&](int thread) {
     for (int64_t t = pool.NextTask(0); t < shape.num_tokens; t = pool.NextTask(0)) {
       PrepareRow(*gate_up.layout, in.data() + t * shape.hidden_size,

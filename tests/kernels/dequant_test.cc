@@ -1,6 +1,8 @@
 #include "kernels/dequant/dequant.h"
 
 #include "gtest/gtest.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/tolerance.h"
 #include "tests/kernels/moe_case.h"
 
 namespace lastflop {
@@ -51,6 +53,43 @@ TEST(DequantTest, WritesExactlyTheTouchedExperts) {
       ExpectExact(*moe, moe->gate_up, *pool);
       ExpectExact(*moe, moe->down, *pool);
     }
+  }
+}
+
+TEST(DequantTest, FeedsTheBf16GroupedGemm) {
+  const MoeSizes sizes = {.num_tokens = 6,
+                          .top_k = 2,
+                          .num_experts = 5,
+                          .num_local_experts = 5,
+                          .hidden_size = 256,
+                          .intermediate = 64};
+  const auto moe = MakeMoeCase(sizes, WeightFormat::kInt4G32, /*integers=*/false, /*seed=*/3);
+  const PackedLayout bf16_layout =
+      PackedLayout::Create(Storage(WeightFormat::kBf16), 5, moe->gate_up.layout.part_rows, 256)
+          .value();
+  const ExpertGemmShape shape = {.num_tokens = 6,
+                                 .top_k = 2,
+                                 .num_local_experts = 5,
+                                 .out_features = 128,
+                                 .in_features = 256,
+                                 .gather_tokens = true};
+  const auto size = static_cast<size_t>(moe->pairs.num_pairs() * shape.out_features);
+  std::vector<float> reference(size);
+  GroupedGemmReference(shape, moe->pairs, moe->gate_up.rows(), moe->in, {}, reference);
+  for (const PoolCase& pool_case : AllPools()) {
+    const std::unique_ptr<ThreadPool> pool = MakePool(pool_case);
+    AlignedBuffer weights = PoisonedWorkspace(static_cast<int64_t>(bf16_layout.bytes()));
+    Dequant({.num_local_experts = 5,
+             .out_features = 128,
+             .in_features = 256,
+             .storage = moe->gate_up.layout.storage},
+            moe->pairs, moe->gate_up.view(), bf16_layout, weights.data(), *pool);
+    std::vector<Bf16> out = PoisonedBf16(size);
+    AlignedBuffer workspace = PoisonedWorkspace(GroupedGemmWorkspaceBytes(shape, bf16_layout));
+    GroupedGemm(shape, moe->pairs, {.layout = &bf16_layout, .data = weights.data()}, moe->in, out,
+                workspace.As<std::byte>(workspace.bytes()), *pool);
+    // Weights are rounded once more than the fused way, then the output.
+    EXPECT_LE(RowError(out, reference, shape.out_features), Tolerance(2, 256));
   }
 }
 
