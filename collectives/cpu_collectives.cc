@@ -121,27 +121,11 @@ absl::Status CpuCommunicator::CheckUsable() const {
 
 absl::Status CpuCommunicator::WaitFor(absl::string_view what, int rank,
                                       const std::atomic<uint64_t>& counter, uint64_t value) {
-  const Head& head = HeadOf(rank);
-  const WaitOutcome outcome = SpinUntil(
-      wait_, [&] { return counter.load(std::memory_order_acquire) >= value; },
-      [&] { return gang_.IsBroken() || head.failed.load(std::memory_order_acquire) != 0; });
-  const int gang_rank = options_.ranks[static_cast<size_t>(rank)];
-  switch (outcome) {
-    case WaitOutcome::kDone:
-      return absl::OkStatus();
-    case WaitOutcome::kBroken:
-      failure_ = gang_.IsBroken() ? gang_.BrokenStatus()
-                                  : absl::AbortedError(absl::StrCat(
-                                        what, ": rank ", gang_rank, " of ", gang_.num_ranks(),
-                                        " gave up at an earlier collective"));
-      break;
-    case WaitOutcome::kTimeout:
-      failure_ = absl::DeadlineExceededError(
-          absl::StrCat(what, ": rank ", gang_rank, " of ", gang_.num_ranks(),
-                       " did not come within ", wait_.timeout.count(), " ms"));
-      break;
+  failure_ = WaitForPeer(gang_, wait_, what, options_.ranks[static_cast<size_t>(rank)], counter,
+                         value, HeadOf(rank).failed);
+  if (!failure_.ok()) {
+    HeadOf(self_).failed.store(1, std::memory_order_release);
   }
-  HeadOf(self_).failed.store(1, std::memory_order_release);
   return failure_;
 }
 

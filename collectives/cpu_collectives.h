@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "collectives/gang.h"
+#include "collectives/peer_wait.h"
 #include "collectives/wait.h"
 #include "common/words.h"
 #include "step/shapes.h"
@@ -116,7 +117,7 @@ class CpuCommunicator {
     Arrival arrivals[2];                        // By parity of the meeting.
     alignas(64) std::atomic<uint64_t> reduced;  // Meetings whose own slice is summed (two_shot).
     alignas(64) std::atomic<uint64_t> ring;     // Steps of the ring that are written.
-    alignas(64) std::atomic<uint32_t> failed;   // This rank gave up.
+    alignas(64) FailedFlag failed;              // This rank gave up.
   };
   // Where things lie in a rank's shared memory, in bytes.
   struct Layout {
