@@ -13,7 +13,7 @@ constexpr KernelInfo kKernels[] = {
     {"gemm",
      "attention.qkv attention.mla_down attention.query_up attention.output ffn.gate_up ffn.down "
      "shared.gate_up shared.down router.gemm lm_head",
-     "cpu", "bf16 int4_g32 int4_g128", "", "dense product"},
+     "cpu", "bf16 fp8_block fp8 int4_g32 int4_g128", "", "dense product"},
     {"head_gemm", "attention.absorb attention.value_up", "cpu", "bf16", "",
      "one small product a head, for MLA"},
     {"rope", "attention.rope", "cpu", "bf16 fp8", "attention.cache",
@@ -24,11 +24,11 @@ constexpr KernelInfo kKernels[] = {
     {"permute", "moe.permute", "cpu", "", "", "groups (token, expert) pairs by local expert"},
     {"dequant", "moe.dequant_gate_up moe.dequant_down", "cpu", "int4_g32 int4_g128", "moe.dequant",
      "writes touched experts' weights as bf16"},
-    {"grouped_gemm", "moe.gate_up moe.down", "cpu", "bf16 int4_g32 int4_g128",
+    {"grouped_gemm", "moe.gate_up moe.down", "cpu", "bf16 fp8_block fp8 int4_g32 int4_g128",
      "moe.weights moe.tile_order moe.group_m", "one product per expert over its tokens"},
     {"swiglu", "moe.swiglu ffn.swiglu shared.swiglu", "cpu", "", "", "silu(gate) * up"},
     {"moe_combine", "moe.combine", "cpu", "", "", "weighted sum of a token's experts"},
-    {"fused_moe", "moe.fused", "cpu", "bf16 int4_g32 int4_g128", "moe.weights moe.tile_order",
+    {"fused_moe", "moe.fused", "cpu", "bf16 fp8_block fp8 int4_g32 int4_g128", "moe.weights moe.tile_order",
      "gate_up, activation, down and combine in one kernel"},
     {"sample", "sampling", "cpu", "", "", "greedy choice over ranks"},
 };

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "kernels/cpu/fp8_panel.h"
 #include "kernels/cpu/panel_format.h"
 
 namespace lastflop {
@@ -38,9 +39,15 @@ int64_t GroupSizeOf(const WeightStorage& storage) {
   }
 }
 
+bool IsFp8(const WeightStorage& storage) {
+  return storage.format == WeightFormat::kFp8 || storage.format == WeightFormat::kFp8Block;
+}
+
 absl::Status CheckCpuWeightFormat(const WeightStorage& storage) {
   switch (storage.format) {
     case WeightFormat::kBf16:
+    case WeightFormat::kFp8:
+    case WeightFormat::kFp8Block:
       return absl::OkStatus();
     case WeightFormat::kInt4G32:
     case WeightFormat::kInt4G128:
@@ -51,7 +58,8 @@ absl::Status CheckCpuWeightFormat(const WeightStorage& storage) {
       return absl::OkStatus();
     default:
       return absl::UnimplementedError(absl::StrCat(
-          ToWord(storage.format), ": the CPU backend has weights in bf16, int4_g32, int4_g128"));
+          ToWord(storage.format),
+          ": the CPU backend has weights in bf16, fp8_block, fp8, int4_g32, int4_g128"));
   }
 }
 
@@ -84,6 +92,15 @@ absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
   }
   layout.panel_bytes =
       group > 0 ? cols / group * Int4GroupBytes(group) : (cols + 1) / 2 * kBf16PairBytes;
+  if (IsFp8(storage)) {
+    const bool is_block = storage.format == WeightFormat::kFp8Block;
+    const WeightStorage usual = StorageOf(WeightFormat::kFp8Block);
+    const int64_t block_cols = storage.group_size > 0 ? storage.group_size : usual.group_size;
+    layout.scale_cols = is_block ? block_cols : cols;
+    layout.storage.block_rows =
+        !is_block ? 1 : (storage.block_rows > 0 ? storage.block_rows : usual.block_rows);
+    layout.panel_bytes = Fp8PanelBytes(cols, layout.scale_cols);
+  }
   layout.matrix_bytes =
       (layout.num_panels() * layout.panel_bytes + kAlignment - 1) / kAlignment * kAlignment;
   return layout;
@@ -108,6 +125,10 @@ int Int4Quantize(float weight, Bf16 scale) {
 void PackMatrix(const PackedLayout& layout, int64_t matrix, std::span<const float> values,
                 std::byte* data) {
   assert(static_cast<int64_t>(values.size()) == layout.rows * layout.cols);
+  if (IsFp8(layout.storage)) {
+    PackFp8Matrix(layout, matrix, values, data);
+    return;
+  }
   const auto cols = static_cast<size_t>(layout.cols);
   const auto group = static_cast<size_t>(layout.storage.group_size);
   for (int64_t p = 0; p < layout.num_panels(); ++p) {
@@ -145,7 +166,9 @@ void UnpackRow(const PackedWeights& weights, int64_t matrix, int64_t row, std::s
   const auto [p, row_in_panel] = FindRow(layout, row);
   const std::byte* panel = weights.Panel(matrix, p);
   for (int64_t c = 0; c < layout.cols; ++c) {
-    out[static_cast<size_t>(c)] = GetWeight(layout, panel, row_in_panel, c);
+    out[static_cast<size_t>(c)] = IsFp8(layout.storage)
+                                      ? GetFp8Weight(layout, panel, row_in_panel, c)
+                                      : GetWeight(layout, panel, row_in_panel, c);
   }
 }
 

@@ -21,6 +21,8 @@
 //   int4:  for each group of 32 or 128 columns: for each 8 columns, 16 lanes of 32 bits; lane i is
 //          row i, and nibble j of its lower (upper) half is column 2j (2j + 1) as value + 8; then
 //          the group's 16 scales in bf16.
+//   fp8:   for each stretch of columns that share scales (128 in fp8_block, all in fp8): for each
+//          column, 16 bytes, one a row; then the stretch's 16 scales in fp32.
 //
 // A matrix may have parts whose rows stand for different things (gate and up; query, key and
 // value). Each part starts a panel of its own; missing rows of a part's last panel are zeros.
@@ -34,7 +36,8 @@ struct PackedLayout {
     int64_t num_rows = 0;   // 16, or fewer at the end of a part.
   };
 
-  WeightStorage storage;  // group_size is set for int4.
+  WeightStorage storage;   // group_size is set for int4 and 0 for all else.
+  int64_t scale_cols = 0;  // fp8: columns that share a scale.
   int64_t num_matrices = 0;
   std::vector<int64_t> part_rows;
   int64_t rows = 0;           // Output features: the sum of part_rows.
@@ -58,8 +61,11 @@ struct PackedLayout {
 // Whether the CPU backend stores weights in this format; Unimplemented says which it does.
 absl::Status CheckCpuWeightFormat(const WeightStorage& storage);
 
-// Columns that share a scale: of int4 formats; 0 for bf16.
+// Columns that share a scale: of int4 formats; 0 for all others.
 int64_t GroupSizeOf(const WeightStorage& storage);
+
+// Whether weights are stored as fp8 e4m3 (kernels/cpu/fp8_panel.h).
+bool IsFp8(const WeightStorage& storage);
 
 // Packed matrices somewhere in memory. The data outlives the view.
 struct PackedWeights {

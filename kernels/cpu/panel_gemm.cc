@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/fp8_panel.h"
 #include "kernels/cpu/panel_format.h"
 #include "kernels/cpu/panel_gemm_builds.h"
 
@@ -66,9 +67,12 @@ void PrepareColumns(const PackedLayout& layout, const Bf16* in, int64_t col_begi
 void PanelGemm(const PackedLayout& layout, const std::byte* panel, const PreparedRows& rows,
                float* out, VectorIsa isa) {
   const int64_t group = layout.storage.group_size;
+  const bool is_fp8 = IsFp8(layout.storage);
 #if defined(LASTFLOP_HAVE_AVX2)
   if (isa == VectorIsa::kAvx2) {
-    if (group == 0) {
+    if (is_fp8) {
+      PanelGemmFp8Avx2(layout, panel, rows, out);
+    } else if (group == 0) {
       PanelGemmBf16Avx2(layout.cols, panel, rows, out);
     } else {
       PanelGemmInt4Avx2(layout.cols, group, panel, rows, out);
@@ -76,7 +80,9 @@ void PanelGemm(const PackedLayout& layout, const std::byte* panel, const Prepare
     return;
   }
 #endif
-  if (group == 0) {
+  if (is_fp8) {
+    PanelGemmFp8Portable(layout, panel, rows, out);
+  } else if (group == 0) {
     PanelGemmBf16Portable(layout.cols, panel, rows, out);
   } else {
     PanelGemmInt4Portable(layout.cols, group, panel, rows, out);

@@ -10,12 +10,13 @@
 // The inner product that every weight-streaming CPU kernel is made of: some rows of activations
 // times one panel of packed weights.
 //
-// Activations are prepared once, then used with every panel. For bf16 weights a prepared row is its
-// fp32 values. For int4 weights it is block floating point: per weight group a power-of-two scale
-// and 16-bit integers, so that integer multiply-adds (16 a vector instruction) do the work and
-// sums within a group are exact. A bf16 has 8 significant bits, so a value within 2^-7 of its
-// group's largest is held exactly and a smaller one to 2^-16 of the largest; that is far below the
-// bf16 rounding of the activation itself (2^-8). A group with an infinity or NaN gives NaN.
+// Activations are prepared once, then used with every panel. For bf16 and fp8 weights a prepared
+// row is its fp32 values. For int4 weights it is block floating point: per weight group a
+// power-of-two scale and 16-bit integers, so that integer multiply-adds (16 a vector instruction)
+// do the work and sums within a group are exact. A bf16 has 8 significant bits, so a value within
+// 2^-7 of its group's largest is held exactly and a smaller one to 2^-16 of the largest; that is
+// far below the bf16 rounding of the activation itself (2^-8). A group with an infinity or NaN
+// gives NaN.
 namespace lastflop {
 
 // Bytes of one prepared row for weights of this layout; a multiple of 64.

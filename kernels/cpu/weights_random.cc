@@ -4,9 +4,11 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "kernels/cpu/fp8_panel.h"
 #include "kernels/cpu/panel_format.h"
 #include "kernels/cpu/weights_random_builds.h"
 
@@ -122,6 +124,25 @@ bool FillStretchAvx2(const WeightSlice& slice, int64_t group, const uint64_t* in
 }
 #endif
 
+// True weights lie within the amplitude, so it stands for the largest of every block: no rank then
+// needs the rest of a block that its slice cuts.
+void FillFp8Panel(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix, int64_t p,
+                  std::byte* panel) {
+  const PackedLayout::Panel& range = layout.panels[static_cast<size_t>(p)];
+  const float scale = Fp8Scale(slice.amplitude);
+  std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
+  std::vector<float> weights(static_cast<size_t>(layout.cols));
+  for (int64_t row = 0; row < range.num_rows; ++row) {
+    TrueWeights(slice, RowIndex(slice, layout, matrix, range.first_row + row), weights);
+    for (int64_t c = 0; c < layout.cols; ++c) {
+      if (c % layout.scale_cols == 0) {
+        *Fp8ScaleAt(layout, panel, row, c) = scale;
+      }
+      *Fp8At(layout, panel, row, c) = Fp8Quantize(weights[static_cast<size_t>(c)], scale);
+    }
+  }
+}
+
 void FillPanel(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix, int64_t p,
                std::byte* panel, [[maybe_unused]] VectorIsa isa) {
   const PackedLayout::Panel& range = layout.panels[static_cast<size_t>(p)];
@@ -184,6 +205,10 @@ void FillRandomWeights(const WeightSlice& slice, const PackedLayout& layout, std
   pool.ParallelFor(layout.num_matrices * num_panels, [&](int64_t task, int /*thread*/) {
     const int64_t matrix = task / num_panels;
     const int64_t p = task % num_panels;
+    if (IsFp8(layout.storage)) {
+      FillFp8Panel(slice, layout, matrix, p, data + layout.PanelOffset(matrix, p));
+      return;
+    }
     FillPanel(slice, layout, matrix, p, data + layout.PanelOffset(matrix, p), pool.isa());
   });
 }
@@ -194,6 +219,13 @@ void ReferenceWeightRow(const WeightSlice& slice, const PackedLayout& layout, in
   const uint64_t index = RowIndex(slice, layout, matrix, row);
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = TrueWeight(slice.seed, slice.stream, index + i, slice.amplitude);
+  }
+  if (IsFp8(layout.storage)) {
+    const float scale = Fp8Scale(slice.amplitude);
+    for (float& weight : out) {
+      weight = ToFloat(Fp8Quantize(weight, scale)) * scale;
+    }
+    return;
   }
   const auto group = static_cast<size_t>(layout.storage.group_size);
   if (group == 0) {

@@ -6,6 +6,11 @@ namespace lastflop {
 
 absl::Status ValidateDequant(const DequantShape& shape) {
   LASTFLOP_RETURN_IF_ERROR(CheckCpuWeightFormat(shape.storage));
+  if (IsFp8(shape.storage)) {
+    return absl::UnimplementedError(
+        absl::StrCat("moe.dequant=separate with moe.weights=", ToWord(shape.storage.format),
+                     ": the CPU backend dequantizes int4 apart; fp8 is decoded in registers"));
+  }
   if (GroupSizeOf(shape.storage) == 0) {
     return absl::InvalidArgumentError(
         "moe.dequant=separate with moe.weights=bf16: there is nothing to dequantize");

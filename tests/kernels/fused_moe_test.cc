@@ -167,7 +167,7 @@ TEST(FusedMoeConfigTest, RefusesWhatTheCpuBackendHasNot) {
                          .hidden_size = 32,
                          .moe_intermediate_size = 32};
   EXPECT_TRUE(ValidateFusedMoe(shape).ok());
-  shape.storage.format = WeightFormat::kFp8Block;
+  shape.storage.format = WeightFormat::kMxfp4;
   EXPECT_EQ(ValidateFusedMoe(shape).code(), absl::StatusCode::kUnimplemented);
   shape.storage.format = WeightFormat::kBf16;
   shape.num_local_experts = 0;
