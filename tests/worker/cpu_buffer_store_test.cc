@@ -1,0 +1,45 @@
+#include "worker/cpu_buffer_store.h"
+
+#include "gtest/gtest.h"
+
+namespace lastflop {
+namespace {
+
+TEST(CpuBufferStoreTest, SharesEqualKeysAndFillsOnce) {
+  CpuBufferStore store(1e6);
+  int num_fills = 0;
+  const auto fill = [&](AlignedBuffer& /*buffer*/) { ++num_fills; };
+  const auto first = store.Get("a", 100, fill);
+  const auto second = store.Get("a", 100, fill);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->get(), second->get());
+  EXPECT_EQ(num_fills, 1);
+}
+
+TEST(CpuBufferStoreTest, DropsTheLeastRecentlyUsedOfWhatNoArmUses) {
+  CpuBufferStore store(300);
+  int num_fills = 0;
+  const auto fill = [&](AlignedBuffer& /*buffer*/) { ++num_fills; };
+  const auto held = store.Get("held", 100, fill);
+  ASSERT_TRUE(store.Get("old", 100, fill).ok());
+  ASSERT_TRUE(store.Get("new", 100, fill).ok());
+  ASSERT_TRUE(store.Get("old", 100, fill).ok());  // Now "new" is the older one.
+  ASSERT_TRUE(store.Get("more", 100, fill).ok());
+  EXPECT_EQ(store.bytes_held(), 300);
+  EXPECT_EQ(num_fills, 4);
+  ASSERT_TRUE(store.Get("old", 100, fill).ok());
+  EXPECT_EQ(num_fills, 4);
+  ASSERT_TRUE(store.Get("new", 100, fill).ok());
+  EXPECT_EQ(num_fills, 5);
+}
+
+TEST(CpuBufferStoreTest, RefusesWhatDoesNotFitBesideWhatIsInUse) {
+  CpuBufferStore store(150);
+  const auto fill = [](AlignedBuffer& /*buffer*/) {};
+  const auto held = store.Get("held", 100, fill);
+  ASSERT_TRUE(held.ok());
+  EXPECT_EQ(store.Get("more", 100, fill).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace lastflop

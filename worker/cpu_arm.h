@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "step/make_step.h"
+#include "worker/arm.h"
+#include "worker/cpu_check_op.h"
+#include "worker/cpu_step.h"
+
+namespace lastflop {
+
+class CacheEvictor;
+
+// A plan on the CPU backend. The time of a step is the host's monotonic clock around its layers
+// and around what happens once a step, from a common start of all ranks on.
+class CpuArm final : public Arm {
+ public:
+  // A collective call over the gang. `gang` and `evictor` outlive the arm.
+  static absl::StatusOr<std::unique_ptr<Arm>> Create(std::unique_ptr<CpuStep> step,
+                                                     const BackendOptions& options, Gang& gang,
+                                                     CacheEvictor& evictor, AfterOp after_op);
+
+  absl::Status SetDraw(int64_t draw) override;
+  absl::StatusOr<StepTiming> Run() override;
+  absl::StatusOr<CheckResult> Check(int64_t draw) override;
+  absl::StatusOr<std::vector<float>> Output() override;
+  absl::StatusOr<std::vector<int32_t>> ChosenExperts() override;
+  absl::StatusOr<Breakdown> MeasureBreakdown(int num_samples) override;
+
+  Plan effective_plan() const override;
+  std::string effective_note() const override;
+  double tokens_per_step() const override;
+  double unique_experts() const override { return unique_experts_; }
+  double imbalance() const override { return imbalance_; }
+  double capture_us() const override { return 0; }  // Nothing is captured.
+  double least_possible_us() const override;
+
+  // The token ids of a draw from token `first` of the deployment on.
+  static std::vector<int32_t> DrawTokenIds(uint64_t seed, int64_t draw, int64_t first,
+                                           int64_t count, int64_t vocab_size);
+
+ private:
+  // Consecutive ops that are timed together: a layer, or what is outside of layers.
+  struct Segment {
+    size_t begin = 0;
+    size_t end = 0;
+    double scale = 1;  // How many of the model's layers it stands for.
+    bool is_layer = false;
+  };
+  // Microseconds of one run, scaled.
+  struct RunTimes {
+    StepTiming step;
+    std::vector<double> op_us;  // By op, when asked for.
+  };
+
+  CpuArm(std::unique_ptr<CpuStep> step, const BackendOptions& options,
+         std::unique_ptr<CpuCommunicator> all_ranks, CacheEvictor& evictor, AfterOp after_op);
+
+  void MakeSegments();
+  absl::Status DrawRouting(int64_t draw);
+  absl::Status StartTogether();
+  absl::StatusOr<RunTimes> TimedRun(bool time_ops);
+  absl::Status RunSegment(const Segment& segment, RunTimes* times);
+  double HostMicros() const;
+  // The op with its work at the realised load of the current draw.
+  Op Priced(size_t index) const;
+  double ScaleOf(size_t op_index) const;
+
+  std::unique_ptr<CpuStep> step_;
+  const BackendOptions options_;
+  std::unique_ptr<CpuCommunicator> all_ranks_;  // Idle ones too: the common start.
+  CacheEvictor& evictor_;                       // Outlives this.
+  AfterOp after_op_;
+  std::vector<Segment> segments_;
+  bool evicts_ = false;  // A step alone does not make its weights cold.
+  double unique_experts_ = 0;
+  double imbalance_ = 1;
+  std::vector<ExpertLoad> loads_;  // Of this rank, by moe_index.
+};
+
+}  // namespace lastflop

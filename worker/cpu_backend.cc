@@ -1,0 +1,180 @@
+#include "worker/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "kernels/cpu/vector_isa.h"
+#include "step/make_step.h"
+#include "worker/cpu_arm.h"
+#include "worker/cpu_step.h"
+#include "worker/cpu_support.h"
+
+namespace lastflop {
+namespace {
+
+// The rest is for the system, the other processes of the campaign and pages in flight.
+constexpr double kMemoryShare = 0.9;
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+constexpr double kBytesPerMib = 1024.0 * 1024.0;
+
+double MemoryOfRank(const BackendOptions& options) {
+  auto bytes = static_cast<double>(AvailableMemoryBytes());
+  if (options.machine.memory_bytes > 0) {
+    const auto declared = static_cast<double>(options.machine.memory_bytes);
+    bytes = bytes > 0 ? std::min(bytes, declared) : declared;
+  }
+  return kMemoryShare * bytes / options.num_ranks;
+}
+
+int64_t CacheBytes(const BackendOptions& options) {
+  return options.machine.l2_bytes > 0 ? options.machine.l2_bytes : LastLevelCacheBytes();
+}
+
+// FNV-1a, 64 bit.
+class Checksum {
+ public:
+  void Add(uint64_t value) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash_ = (hash_ ^ ((value >> (8 * byte)) & 0xFFU)) * 0x100000001B3ULL;
+    }
+  }
+  std::string Text() const { return absl::StrFormat("%016x", hash_); }
+
+ private:
+  uint64_t hash_ = 0xCBF29CE484222325ULL;
+};
+
+}  // namespace
+
+absl::Status CacheEvictor::Evict() {
+  const size_t bytes = 2 * static_cast<size_t>(cache_bytes_);
+  if (buffer_.bytes() == 0) {
+    LASTFLOP_ASSIGN_OR_RETURN(buffer_, AlignedBuffer::Create(bytes));
+  }
+  constexpr size_t kLine = 64;
+  constexpr size_t kTaskBytes = size_t{1} << 20;
+  pool_.ParallelFor(static_cast<int64_t>(bytes / kTaskBytes), [&](int64_t task, int /*thread*/) {
+    std::byte* const begin = buffer_.data() + static_cast<size_t>(task) * kTaskBytes;
+    for (size_t offset = 0; offset < kTaskBytes; offset += kLine) {
+      begin[offset] = static_cast<std::byte>(static_cast<uint8_t>(begin[offset]) + 1U);
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
+  return CpuBackend::Create(options);
+}
+
+absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const BackendOptions& options) {
+  if (options.num_ranks < 1 || options.rank < 0 || options.rank >= options.num_ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", options.rank, " of ", options.num_ranks, " ranks"));
+  }
+  const std::vector<int> allowed = AllowedCores();
+  if (allowed.empty()) {
+    return absl::InternalError("the system does not say which cores this process may use");
+  }
+  RankCores cores = CoresOfRank(allowed, options.rank, options.num_ranks);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      std::unique_ptr<ThreadPool> pool,
+      ThreadPool::Create({.cores = cores.cores, .shared_cores = cores.shared, .isa = {}}));
+  return std::unique_ptr<CpuBackend>(
+      new CpuBackend(options, std::move(cores), std::move(pool), MemoryOfRank(options)));
+}
+
+CpuBackend::CpuBackend(const BackendOptions& options, RankCores cores,
+                       std::unique_ptr<ThreadPool> pool, double byte_budget)
+    : options_(options),
+      cores_(std::move(cores)),
+      byte_budget_(byte_budget),
+      pool_(std::move(pool)),
+      store_(byte_budget),
+      evictor_(CacheBytes(options), *pool_) {}
+
+absl::Status CpuBackend::CheckFits(const Plan& plan, const Point& point) const {
+  const MemoryFit fit = FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
+  if (fit.fits()) {
+    return absl::OkStatus();
+  }
+  const std::string advice =
+      fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
+                             : "no tensor degree makes it fit";
+  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
+                                                   ", and model.layers keeps fewer layers"));
+}
+
+absl::StatusOr<std::unique_ptr<Arm>> CpuBackend::Prepare(const Plan& plan, const Point& point,
+                                                         Gang& gang) {
+  // What every rank finds alike comes first; from the exchange below on, ranks stay together.
+  LASTFLOP_RETURN_IF_ERROR(CheckCpuSupport(options_.model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(options_.model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPoint(options_.model, plan, point));
+  if (plan.num_ranks() > gang.num_ranks()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plan needs ", plan.num_ranks(), " ranks and the gang has ", gang.num_ranks()));
+  }
+  absl::StatusOr<std::unique_ptr<CpuStep>> step = Load(plan, point, gang.rank());
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> failures,
+                            gang.AllGather(step.ok() ? 0.0 : 1.0));
+  LASTFLOP_RETURN_IF_ERROR(step.status());
+  const auto failed = std::find(failures.begin(), failures.end(), 1.0);
+  if (failed != failures.end()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", failed - failures.begin(), " could not make the plan ready"));
+  }
+  return CpuArm::Create(*std::move(step), options_, gang, evictor_, after_op_);
+}
+
+absl::StatusOr<std::unique_ptr<CpuStep>> CpuBackend::Load(const Plan& plan, const Point& point,
+                                                          int rank) {
+  LASTFLOP_RETURN_IF_ERROR(CheckFits(plan, point));
+  return LoadCpuStep({.model = options_.model,
+                      .plan = plan,
+                      .point = point,
+                      .rank = rank,
+                      .layers_kept = options_.layers_kept,
+                      .data = data()},
+                     store_, *pool_);
+}
+
+std::map<std::string, std::string> CpuBackend::Environment() {
+  return {{"backend", "cpu"},
+          {"cpu", CpuModelName()},
+          {"vector_isa", std::string(Describe(pool_->isa()))},
+          {"cores", absl::StrJoin(cores_.cores, ",")},
+          {"cores_shared", cores_.shared ? "yes: ranks share cores" : "no"},
+          {"threads", absl::StrCat(pool_->num_threads())},
+          {"last_level_cache_mib",
+           absl::StrFormat("%.1f", static_cast<double>(evictor_.cache_bytes()) / kBytesPerMib)},
+          {"memory_gib_of_rank", absl::StrFormat("%.1f", byte_budget_ / kBytesPerGib)},
+          {"data", options_.measure.zeros ? "zeros" : "random"}};
+}
+
+std::string CpuBackend::DataChecksum() {
+  constexpr uint64_t kSampled = 1024;
+  Checksum checksum;
+  for (uint64_t stream = 0; stream < 4; ++stream) {
+    for (uint64_t i = 0; i < kSampled; ++i) {
+      const float weight = TrueWeight(options_.data_seed, stream << 32U, i * 977,
+                                      options_.measure.zeros ? 0.0F : 1.0F);
+      uint32_t bits = 0;
+      std::memcpy(&bits, &weight, sizeof(bits));
+      checksum.Add(bits);
+    }
+  }
+  for (const int32_t id :
+       CpuArm::DrawTokenIds(options_.data_seed, 0, 0, kSampled, options_.model.vocab_size)) {
+    checksum.Add(static_cast<uint64_t>(id));
+  }
+  return checksum.Text();
+}
+
+}  // namespace lastflop

@@ -1,0 +1,41 @@
+#include "worker/cpu_check_op.h"
+
+#include <variant>
+
+#include "common/random.h"
+#include "worker/cpu_op_checker.h"
+
+namespace lastflop {
+
+void OpCheck::Add(const OpCheck& other) {
+  // error / tolerance, without dividing by a tolerance of 0.
+  if (other.error * tolerance > error * other.tolerance || (ok() && !other.ok())) {
+    *this = other;
+  }
+}
+
+std::vector<int64_t> SampleIndices(int64_t count, int64_t most, uint64_t seed) {
+  std::vector<int64_t> indices;
+  if (count <= most) {
+    for (int64_t i = 0; i < count; ++i) {
+      indices.push_back(i);
+    }
+    return indices;
+  }
+  indices = {0, count - 1};
+  constexpr uint64_t kStream = 0x73616D70;
+  for (int64_t i = 2; i < most; ++i) {
+    const uint64_t random = CounterRandom(seed, kStream, static_cast<uint64_t>(i));
+    indices.push_back(static_cast<int64_t>(random % static_cast<uint64_t>(count)));
+  }
+  std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  return indices;
+}
+
+absl::StatusOr<OpCheck> CheckCpuOp(CpuStep& step, CpuOp& op, uint64_t sample_seed,
+                                   const AfterOp& after_op) {
+  return std::visit(CpuOpChecker(step, op, sample_seed, after_op), op.op->shape);
+}
+
+}  // namespace lastflop

@@ -1,0 +1,114 @@
+#include "worker/cpu_kv_cache.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "kernels/attention/attention.h"
+#include "kernels/cpu/bf16.h"
+#include "kernels/cpu/fp8.h"
+
+namespace lastflop {
+namespace {
+
+constexpr uint64_t kKeyStream = 0x6B657973ULL << 16U;
+constexpr uint64_t kValueStream = 0x76616C73ULL << 16U;
+constexpr int64_t kPositionsPerSequence = int64_t{1} << 24;  // More than any context.
+constexpr int64_t kPositionsPerTask = 64;
+
+void Convert(float value, Bf16& out) { out = ToBf16(value); }
+void Convert(float value, Fp8& out) { out = ToFp8(value); }
+
+// `size` values in [-1, 1) of row `row` of the model's cache, four a draw.
+template <typename T>
+void FillRow(uint64_t seed, uint64_t stream, int64_t row, int64_t size, T* out) {
+  const int64_t draws = (size + 3) / 4;
+  for (int64_t i = 0; i < draws; ++i) {
+    const uint64_t bits = CounterRandom(seed, stream, static_cast<uint64_t>(row * draws + i));
+    for (int64_t j = 0; j < std::min<int64_t>(4, size - 4 * i); ++j) {
+      const auto centered = static_cast<int32_t>((bits >> (16 * j)) & 0xFFFFU) - 32768;
+      Convert(static_cast<float>(centered) * 0x1.0p-15F, out[4 * i + j]);
+    }
+  }
+}
+
+// Rows of one position: KV heads, or the one latent.
+struct Rows {
+  int64_t heads = 0;
+  int64_t width = 0;
+};
+
+template <typename T>
+void FillContext(const AttentionShape& shape, const KvSlice& slice, const Rows& rows, uint64_t seed,
+                 uint64_t stream, T* out, ThreadPool& pool) {
+  const int64_t positions = shape.context + shape.query_tokens;
+  const int64_t blocks = (shape.context + kPositionsPerTask - 1) / kPositionsPerTask;
+  pool.ParallelFor(shape.num_sequences * blocks, [&](int64_t task, int /*thread*/) {
+    const int64_t sequence = task / blocks;
+    const int64_t begin = task % blocks * kPositionsPerTask;
+    const int64_t end = std::min(shape.context, begin + kPositionsPerTask);
+    for (int64_t position = begin; position < end; ++position) {
+      for (int64_t head = 0; head < rows.heads; ++head) {
+        const int64_t model_position =
+            (slice.first_sequence + sequence) * kPositionsPerSequence + position;
+        const int64_t row = model_position * slice.num_kv_heads_full + slice.first_kv_head + head;
+        const int64_t local = (sequence * positions + position) * rows.heads + head;
+        FillRow(seed, stream, row, rows.width, out + local * rows.width);
+      }
+    }
+  });
+}
+
+void Fill(const AttentionShape& shape, const KvSlice& slice, int layer, uint64_t seed,
+          const KvCache& cache, ThreadPool& pool) {
+  const bool is_gqa = shape.kind == AttentionKind::kGqa;
+  const Rows rows = is_gqa ? Rows{.heads = shape.num_kv_heads, .width = shape.head_dim}
+                           : Rows{.heads = 1, .width = shape.kv_lora_rank + shape.qk_rope_head_dim};
+  const auto fill = [&](uint64_t stream, std::span<std::byte> out) {
+    if (out.empty()) {
+      return;
+    }
+    const uint64_t of_layer = stream + static_cast<uint64_t>(layer);
+    if (shape.cache == CacheFormat::kFp8) {
+      FillContext(shape, slice, rows, seed, of_layer, reinterpret_cast<Fp8*>(out.data()), pool);
+    } else {
+      FillContext(shape, slice, rows, seed, of_layer, reinterpret_cast<Bf16*>(out.data()), pool);
+    }
+  };
+  fill(kKeyStream, cache.keys);
+  fill(kValueStream, cache.values);
+}
+
+KvCache ViewOf(AlignedBuffer& buffer, size_t key_bytes) {
+  std::byte* const data = buffer.data();
+  return {.keys = {data, key_bytes}, .values = {data + key_bytes, buffer.bytes() - key_bytes}};
+}
+
+}  // namespace
+
+absl::StatusOr<CpuKvCache> CpuKvCache::Load(const AttentionShape& shape, const KvSlice& slice,
+                                            int layer, const WeightData& data,
+                                            CpuBufferStore& store, ThreadPool& pool) {
+  const bool is_gqa = shape.kind == AttentionKind::kGqa;
+  const auto key_bytes = static_cast<size_t>(CacheElements(shape) * CacheElementBytes(shape.cache));
+  const std::string key = absl::StrCat(
+      "kv cache layer ", layer, " ", ToWord(shape.kind), " ", ToWord(shape.cache), " sequences ",
+      slice.first_sequence, "+", shape.num_sequences, " context ", shape.context, "+",
+      shape.query_tokens, " heads ", slice.first_kv_head, "+", shape.num_kv_heads, " of ",
+      slice.num_kv_heads_full, " width ", shape.head_dim, ",", shape.kv_lora_rank, ",",
+      shape.qk_rope_head_dim, data.zeros ? " zeros" : "");
+  LASTFLOP_ASSIGN_OR_RETURN(
+      auto buffer, store.Get(key, is_gqa ? 2 * key_bytes : key_bytes, [&](AlignedBuffer& memory) {
+        if (!data.zeros) {
+          Fill(shape, slice, layer, data.seed, ViewOf(memory, key_bytes), pool);
+        }
+      }));
+  return CpuKvCache(std::move(buffer), key_bytes);
+}
+
+KvCache CpuKvCache::view() const { return ViewOf(*buffer_, key_bytes_); }
+
+}  // namespace lastflop

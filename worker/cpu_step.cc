@@ -1,0 +1,343 @@
+#include "worker/cpu_step.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "kernels/attention/attention.h"
+#include "kernels/dequant/dequant.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/fused_moe/fused_moe.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/head_gemm/head_gemm.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/router/router.h"
+#include "kernels/sample/sample.h"
+#include "step/make_step.h"
+#include "step/tensors.h"
+#include "step/work.h"
+
+namespace lastflop {
+namespace {
+
+// Loads what each kind of op needs, and finds the largest workspace.
+class OpLoader {
+ public:
+  OpLoader(const CpuStepInputs& inputs, CpuStep& step, CpuBufferStore& store, ThreadPool& pool)
+      : inputs_(inputs), step_(step), store_(store), pool_(pool) {}
+
+  absl::Status Load(const Op& op, CpuOp& cpu_op) {
+    op_ = &op;
+    cpu_op_ = &cpu_op;
+    return std::visit([this](const auto& shape) { return LoadShape(shape); }, op.shape);
+  }
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+
+ private:
+  absl::Status LoadShape(const EmbeddingShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateEmbedding(shape));
+    return LoadInto(PlaceOfEmbedding(inputs_.model, shape, inputs_.data), cpu_op_->weights);
+  }
+
+  absl::Status LoadShape(const NormShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateRmsNorm(shape));
+    return LoadInto(PlaceOfGain(op_->weight, op_->layer, shape.size, inputs_.data),
+                    cpu_op_->weights);
+  }
+
+  absl::Status LoadShape(const GemmShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateGemm(shape));
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+    LASTFLOP_RETURN_IF_ERROR(LoadInto(place, cpu_op_->weights));
+    Need(GemmWorkspaceBytes(shape, cpu_op_->weights->layout()));
+    return shape.bias ? LoadInto(PlaceOfBias(place), cpu_op_->bias) : absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const HeadGemmShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateHeadGemm(shape));
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, {}));
+    return LoadInto(place, cpu_op_->weights);
+  }
+
+  absl::Status LoadShape(const RopeShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateRope(shape));
+    if (!step_.rope.has_value()) {
+      step_.rope.emplace(shape);
+    }
+    return LoadCache(AttentionOf(shape));
+  }
+
+  absl::Status LoadShape(const AttentionShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateAttention(shape));
+    Need(AttentionWorkspaceBytes(shape, pool_.num_threads()));
+    return LoadCache(shape);
+  }
+
+  absl::Status LoadShape(const RouterShape& shape) { return ValidateRouter(shape); }
+
+  absl::Status LoadShape(const PermuteShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidatePermute(shape));
+    step_.pairs.emplace(shape);
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const ExpertGemmShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateGroupedGemm(shape));
+    LASTFLOP_RETURN_IF_ERROR(LoadExperts(op_->weight, shape.storage, cpu_op_->weights,
+                                         cpu_op_->dequantized, cpu_op_->dequantized_data));
+    Need(GroupedGemmWorkspaceBytes(shape, *cpu_op_->expert_weights().layout));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const ActivationShape& /*shape*/) { return absl::OkStatus(); }
+  absl::Status LoadShape(const CombineShape& /*shape*/) { return absl::OkStatus(); }
+
+  absl::Status LoadShape(const FusedMoeShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateFusedMoe(shape));
+    LASTFLOP_RETURN_IF_ERROR(LoadExperts(Weight::kExpertGateUp, shape.storage, cpu_op_->weights,
+                                         cpu_op_->dequantized, cpu_op_->dequantized_data));
+    LASTFLOP_RETURN_IF_ERROR(LoadExperts(Weight::kExpertDown, shape.storage, cpu_op_->down_weights,
+                                         cpu_op_->down_dequantized,
+                                         cpu_op_->down_dequantized_data));
+    Need(FusedMoeWorkspaceBytes(shape, *cpu_op_->expert_weights().layout,
+                                *cpu_op_->expert_down_weights().layout));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const DequantShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(ValidateDequant(shape));
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+    LASTFLOP_RETURN_IF_ERROR(LoadInto(place, cpu_op_->weights));
+    return LoadDequantized(op_->weight, cpu_op_->dequantized, cpu_op_->dequantized_data);
+  }
+
+  absl::Status LoadShape(const AllReduceShape& /*shape*/) { return absl::OkStatus(); }
+  absl::Status LoadShape(const AllToAllShape& /*shape*/) { return absl::OkStatus(); }
+  absl::Status LoadShape(const StageTransferShape& /*shape*/) {
+    return absl::UnimplementedError("parallel.pipeline: the CPU backend has no hand-over");
+  }
+  absl::Status LoadShape(const SampleShape& shape) {
+    step_.sampled.assign(static_cast<size_t>(shape.num_tokens), 0);
+    return ValidateSample(shape);
+  }
+
+  void Need(int64_t bytes) { workspace_bytes_ = std::max(workspace_bytes_, bytes); }
+
+  absl::StatusOr<WeightPlace> Place(Weight weight, const WeightStorage& storage) {
+    return PlaceOfWeight(inputs_.model, step_.layout, weight, op_->layer, storage, inputs_.data);
+  }
+
+  absl::Status LoadInto(const WeightPlace& place, std::optional<CpuWeights>& weights) {
+    LASTFLOP_ASSIGN_OR_RETURN(CpuWeights loaded, CpuWeights::Load(place, store_, pool_));
+    weights.emplace(std::move(loaded));
+    return absl::OkStatus();
+  }
+
+  // Expert weights as stored, or the copies that a dequant op makes of them.
+  absl::Status LoadExperts(Weight weight, const WeightStorage& storage,
+                           std::optional<CpuWeights>& weights,
+                           std::optional<PackedLayout>& dequantized,
+                           CpuBufferStore::Shared& dequantized_data) {
+    if (op_->weights_dequantized) {
+      return LoadDequantized(weight, dequantized, dequantized_data);
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(weight, storage));
+    return LoadInto(place, weights);
+  }
+
+  // One buffer for all layers: a layer's copies are read before the next one's are made.
+  absl::Status LoadDequantized(Weight weight, std::optional<PackedLayout>& dequantized,
+                               CpuBufferStore::Shared& dequantized_data) {
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(weight, {}));
+    LASTFLOP_ASSIGN_OR_RETURN(
+        PackedLayout layout,
+        PackedLayout::Create({}, place.num_matrices, place.part_rows, place.cols));
+    LASTFLOP_ASSIGN_OR_RETURN(dequantized_data,
+                              store_.Get(absl::StrCat("dequantized ", static_cast<int>(weight),
+                                                      " bytes ", layout.bytes()),
+                                         layout.bytes(), [](AlignedBuffer& /*buffer*/) {}));
+    dequantized.emplace(std::move(layout));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadCache(const AttentionShape& shape) {
+    const bool is_gqa = shape.kind == AttentionKind::kGqa;
+    const int64_t kv_heads = is_gqa ? inputs_.model.attention.num_kv_heads : 1;
+    const KvSlice slice{
+        .first_sequence = step_.first_sequence(),
+        .first_kv_head = is_gqa ? step_.layout.tensor_rank * kv_heads / step_.layout.tensor : 0,
+        .num_kv_heads_full = kv_heads};
+    LASTFLOP_ASSIGN_OR_RETURN(
+        CpuKvCache cache, CpuKvCache::Load(shape, slice, op_->layer, inputs_.data, store_, pool_));
+    cpu_op_->cache.emplace(std::move(cache));
+    return absl::OkStatus();
+  }
+
+  const CpuStepInputs& inputs_;
+  CpuStep& step_;
+  CpuBufferStore& store_;
+  ThreadPool& pool_;
+  const Op* op_ = nullptr;
+  CpuOp* cpu_op_ = nullptr;
+  int64_t workspace_bytes_ = 0;
+};
+
+absl::Status AllocateTensors(CpuStep& step) {
+  for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
+    // Kept elsewhere: routing and pairs by their own types, dequantized weights by the store.
+    if (tensor == Tensor::kRouting || tensor == Tensor::kPairs || tensor == Tensor::kTokenIds ||
+        tensor == Tensor::kSampled || tensor == Tensor::kDequantGateUp ||
+        tensor == Tensor::kDequantDown) {
+      continue;
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
+                              AlignedBuffer::Create(static_cast<size_t>(bytes)));
+  }
+  return absl::OkStatus();
+}
+
+// Room for what a dispatch can bring: every rank's tokens, each counted as the most loaded rank's.
+absl::Status AllocateReceived(CpuStep& step) {
+  if (!step.layout.data_attention) {
+    return absl::OkStatus();
+  }
+  const int64_t most = SequencesOfReplica(step.point.batch, step.layout.num_replicas, 0) *
+                       QueryTokens(step.plan, step.point) * step.layout.num_replicas;
+  const auto slots = static_cast<size_t>(most * step.model.top_k);
+  step.received_ids.resize(slots);
+  step.received_weights.resize(slots);
+  const auto row_bytes = static_cast<size_t>(most * step.model.hidden_size) * sizeof(Bf16);
+  LASTFLOP_ASSIGN_OR_RETURN(step.tensors[Tensor::kExpertInput], AlignedBuffer::Create(row_bytes));
+  LASTFLOP_ASSIGN_OR_RETURN(step.tensors[Tensor::kExpertSum], AlignedBuffer::Create(row_bytes));
+  return absl::OkStatus();
+}
+
+void AllocateRouting(CpuStep& step, int num_moe_layers) {
+  const auto slots = static_cast<size_t>(step.step.num_tokens * step.model.top_k);
+  for (int i = 0; i < num_moe_layers; ++i) {
+    step.routing.push_back({std::vector<int32_t>(slots, -1), std::vector<float>(slots, 0.0F)});
+  }
+  step.drawn_scores.resize(static_cast<size_t>(num_moe_layers));
+  if (step.model.router.has_bias) {
+    step.router_bias.assign(static_cast<size_t>(step.model.num_experts), 0.0F);
+  }
+}
+
+}  // namespace
+
+PackedWeights CpuOp::expert_weights() const {
+  return dequantized.has_value()
+             ? PackedWeights{.layout = &*dequantized, .data = dequantized_data->data()}
+             : weights->packed();
+}
+
+PackedWeights CpuOp::expert_down_weights() const {
+  return down_dequantized.has_value()
+             ? PackedWeights{.layout = &*down_dequantized, .data = down_dequantized_data->data()}
+             : down_weights->packed();
+}
+
+int64_t CpuStep::num_sequences() const {
+  return SequencesOfReplica(point.batch, layout.num_replicas, layout.replica);
+}
+
+int64_t CpuStep::first_sequence() const {
+  int64_t first = 0;
+  for (int64_t replica = 0; replica < layout.replica; ++replica) {
+    first += SequencesOfReplica(point.batch, layout.num_replicas, replica);
+  }
+  return first;
+}
+
+PairList CpuStep::pair_list() {
+  PairList list = pairs->list();
+  const auto slots = static_cast<size_t>(expert_tokens() * model.top_k);
+  list.token = list.token.first(slots);
+  list.weight = list.weight.first(slots);
+  list.pair_of = list.pair_of.first(slots);
+  return list;
+}
+
+absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs,
+                                                     CpuBufferStore& store, ThreadPool& pool) {
+  auto step = std::make_unique<CpuStep>();
+  step->model = inputs.model;
+  step->plan = inputs.plan;
+  step->point = inputs.point;
+  step->pool = &pool;
+  if (inputs.rank >= inputs.plan.num_ranks()) {
+    return step;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(step->step,
+                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
+                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  step->layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
+  OpLoader loader(inputs, *step, store, pool);
+  step->ops.resize(step->step.ops.size());
+  int num_moe_layers = 0;
+  int last_layer = -1;
+  for (size_t i = 0; i < step->ops.size(); ++i) {
+    const Op& op = step->step.ops[i];
+    step->ops[i].op = &op;
+    const bool is_moe =
+        op.layer >= 0 && inputs.model.layer_kinds[static_cast<size_t>(op.layer)] == LayerKind::kMoe;
+    num_moe_layers += is_moe && op.layer != last_layer ? 1 : 0;
+    last_layer = op.layer;
+    step->ops[i].moe_index = is_moe ? num_moe_layers - 1 : -1;
+    LASTFLOP_RETURN_IF_ERROR(loader.Load(op, step->ops[i]));
+  }
+  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step));
+  LASTFLOP_RETURN_IF_ERROR(AllocateReceived(*step));
+  AllocateRouting(*step, num_moe_layers);
+  LASTFLOP_ASSIGN_OR_RETURN(step->workspace,
+                            AlignedBuffer::Create(static_cast<size_t>(loader.workspace_bytes())));
+  return step;
+}
+
+absl::Status ConnectCpuStep(Gang& gang, CpuStep& step) {
+  const auto num_ranks = static_cast<int>(step.plan.num_ranks());
+  std::vector<int> idle_ranks;
+  for (int rank = num_ranks; rank < gang.num_ranks(); ++rank) {
+    idle_ranks.push_back(rank);
+  }
+  CpuCommunicator::Options options;
+  options.share_cores = step.pool->shared_cores();
+  options.parallel_for = [pool = step.pool](int64_t count,
+                                            absl::FunctionRef<void(int64_t, int64_t)> fn) {
+    const int64_t parts = pool->num_threads();
+    pool->ParallelFor(parts, [&](int64_t part, int /*thread*/) {
+      fn(count * part / parts, count * (part + 1) / parts);
+    });
+  };
+  const bool data_attention = IsDataAttention(step.plan);
+  if (!data_attention && step.plan.parallel.tensor > 1) {
+    options.ranks = step.is_idle() ? idle_ranks : step.layout.tensor_group;
+    LASTFLOP_ASSIGN_OR_RETURN(step.tensor_ranks, CpuCommunicator::Create(gang, options));
+  }
+  if (data_attention) {
+    options.ranks = step.is_idle() ? idle_ranks : step.layout.expert_ranks;
+    options.max_tokens = SequencesOfReplica(step.point.batch, NumReplicas(step.plan), 0) *
+                         QueryTokens(step.plan, step.point);
+    options.hidden_size = step.model.hidden_size;
+    options.top_k = step.model.top_k;
+    LASTFLOP_ASSIGN_OR_RETURN(step.expert_ranks, CpuCommunicator::Create(gang, options));
+  }
+  return absl::OkStatus();
+}
+
+double ColdBytesOf(const CpuStep& step, double unique_experts) {
+  double bytes = 0;
+  for (const CpuOp& op : step.ops) {
+    const Work work = WorkOf(op.op->shape, {.pairs = 0, .unique_experts = unique_experts});
+    bytes += work.weight_bytes + work.cache_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace lastflop
