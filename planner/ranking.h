@@ -20,7 +20,7 @@ LASTFLOP_ENUM_WORDS(Origin, 4, {Origin::kMeasured, "measured"},
                     {Origin::kAssumed, "assumed"});
 
 // A ratio of baseline time over variant time: 1.2 is 20% more tokens in the same time. The interval
-// holds at the campaign's confidence; it is absent when there are too few samples to give one.
+// is the family's (stats/multiplicity.h); it is absent when there are too few samples to give one.
 struct SpeedupFigure {
   double estimate = 0;
   std::optional<double> low;
@@ -41,11 +41,15 @@ struct Gain {
 struct PointResult {
   int point_index = 0;
   std::string label;
+  Phase phase = Phase::kDecode;
+  int64_t batch = 0;
+  int64_t context = 0;
   double time_share = 0;
+  std::string choice;  // Of a `try` sweep; "" without one.
   Standing standing = Standing::kNotRun;
   std::string reason;  // Why there is no figure, or what to know about the one there is.
   std::optional<SpeedupFigure> speedup;
-  std::optional<Effect> effect;  // Multiplicity-controlled. Absent without an interval.
+  std::optional<Effect> effect;  // Multiplicity-controlled. Absent unless measured.
   std::optional<double> ceiling;
   std::string ceiling_arithmetic;
   std::optional<double> baseline_us;  // Mean of the arm.
@@ -119,6 +123,9 @@ struct OpShare {
 struct BaselinePoint {
   int point_index = 0;
   std::string label;
+  Phase phase = Phase::kDecode;
+  int64_t batch = 0;
+  int64_t context = 0;
   double time_share = 0;
   Standing standing = Standing::kNotRun;
   std::string reason;
@@ -128,6 +135,7 @@ struct BaselinePoint {
   std::optional<SpeedupFigure> against_itself;  // A/A: should hold 1.
   std::optional<Effect> effect_against_itself;
   std::optional<double> drift;           // Last baseline samples over the first, minus 1.
+  std::optional<double> drift_error;     // Its standard error.
   std::optional<double> unique_experts;  // Realised, mean over layers.
   std::optional<double> imbalance;
   std::vector<BreakdownShare> breakdown;  // By us, descending; empty: not measured.
@@ -158,8 +166,9 @@ struct Ranking {
   CampaignState state = CampaignState::kRunning;
   std::string answer;  // One sentence.
   RankingOrder order = RankingOrder::kNetGain;
-  std::string order_note;  // How the ranking is ordered, ties included.
-  double confidence = 0.95;
+  std::string order_note;             // How the ranking is ordered, ties included.
+  double confidence = 0.95;           // Of all verdicts together.
+  double interval_confidence = 0.95;  // Of each interval, so that the verdicts hold together.
   double min_effect = 0.01;
   std::vector<SequenceStep> sequence;
   std::string sequence_note;

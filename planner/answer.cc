@@ -1,0 +1,126 @@
+#include "planner/answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace lastflop {
+namespace {
+
+struct Counts {
+  int placed = 0;
+  int same = 0;
+  int slower = 0;
+  int undecided = 0;
+  int missing = 0;
+};
+
+Counts Count(const Ranking& ranking) {
+  Counts counts;
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (!one.place.has_value()) {
+      ++counts.missing;
+      continue;
+    }
+    ++counts.placed;
+    counts.same += one.effect == Effect::kSame ? 1 : 0;
+    counts.slower += one.effect == Effect::kSlower ? 1 : 0;
+    counts.undecided += !one.effect.has_value() || one.effect == Effect::kUndecided ? 1 : 0;
+  }
+  return counts;
+}
+
+std::string SpeedupText(const SpeedupFigure& figure) {
+  std::string text = absl::StrFormat("%.3fx", figure.estimate);
+  if (figure.low.has_value() && figure.high.has_value()) {
+    absl::StrAppendFormat(&text, " (%.3f to %.3f)", *figure.low, *figure.high);
+  }
+  return text;
+}
+
+std::string NothingFaster(const Ranking& ranking) {
+  const Counts counts = Count(ranking);
+  if (counts.placed == 0) {
+    return absl::StrCat("No answer yet: none of ", ranking.interventions.size(),
+                        " interventions has a result over the whole mix.");
+  }
+  std::vector<std::string> parts;
+  if (counts.same > 0) parts.push_back(absl::StrCat(counts.same, " same"));
+  if (counts.slower > 0) parts.push_back(absl::StrCat(counts.slower, " slower"));
+  if (counts.undecided > 0) parts.push_back(absl::StrCat(counts.undecided, " undecided"));
+  if (counts.missing > 0) parts.push_back(absl::StrCat(counts.missing, " without a place"));
+  return absl::StrCat("Nothing measured beats the baseline beyond noise (",
+                      absl::StrJoin(parts, ", "), ").");
+}
+
+std::string Partial(const Ranking& ranking) {
+  return ranking.state == CampaignState::kDone
+             ? ""
+             : absl::StrCat(" (the campaign is ", ToWord(ranking.state), ": what is done so far)");
+}
+
+std::string GainText(const Gain& gain) {
+  return absl::StrFormat(", %+.0f GPU-hours net", gain.net_gpu_hours);
+}
+
+const RankedIntervention* Find(const Ranking& ranking, const std::string& id) {
+  const auto found = std::find_if(ranking.interventions.begin(), ranking.interventions.end(),
+                                  [&id](const RankedIntervention& one) { return one.id == id; });
+  return found == ranking.interventions.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::string AnswerOf(const Ranking& ranking) {
+  const auto is_measured = [](const BaselinePoint& point) {
+    return point.standing == Standing::kMeasured;
+  };
+  if (std::none_of(ranking.baseline.begin(), ranking.baseline.end(), is_measured)) {
+    const std::string reason =
+        ranking.baseline.empty() ? "no point" : ranking.baseline.front().reason;
+    return absl::StrCat("No answer: the baseline has no result (",
+                        reason.empty() ? "not run" : reason, "), so nothing compares with it.");
+  }
+  if (!ranking.sequence.empty()) {
+    const RankedIntervention* first = Find(ranking, ranking.sequence.front().id);
+    if (first != nullptr && first->mix.has_value()) {
+      const std::string more =
+          ranking.sequence.size() == 1
+              ? ""
+              : absl::StrFormat("; with %d more the stack is modelled at %.3fx",
+                                ranking.sequence.size() - 1,
+                                ranking.sequence.back().expected_stack);
+      return absl::StrFormat("Build %s first: %s in the mix for %g engineer-hours%s%s%s.",
+                             first->id, SpeedupText(*first->mix), first->effort.likely_hours,
+                             first->gain.has_value() ? GainText(*first->gain) : "", more,
+                             Partial(ranking));
+    }
+  }
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (one.place.has_value() && one.effect == Effect::kFaster) {
+      const std::string gain = one.gain.has_value() ? GainText(*one.gain) : "";
+      const std::string from =
+          one.break_even_gpu_hours.has_value()
+              ? absl::StrFormat(" (it pays from %.0f GPU-hours on)", *one.break_even_gpu_hours)
+              : "";
+      return absl::StrFormat("Build nothing yet: the best, %s, is %s in the mix%s, but %s%s%s.",
+                             one.id, SpeedupText(*one.mix), gain,
+                             one.gain.has_value() && one.gain->net_gpu_hours <= 0
+                                 ? "does not earn its effort"
+                                 : "does not fit the budget or its needs",
+                             from, Partial(ranking));
+    }
+  }
+  std::string answer = NothingFaster(ranking);
+  const std::string partial = Partial(ranking);
+  if (!partial.empty()) {
+    answer.insert(answer.size() - 1, partial);
+  }
+  return answer;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,237 @@
+#include "planner/ceiling.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/plan.h"
+#include "common/status_macros.h"
+#include "step/floors.h"
+#include "step/layout.h"
+#include "step/make_step.h"
+#include "step/routing.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int kDraws = 4;
+// Routing of more tokens is sampled with so many: every expert is touched long before.
+constexpr int64_t kMostSampledTokens = 4096;
+
+using OpsByName = std::map<std::string, std::vector<const Op*>>;
+
+OpsByName GroupByName(const Step& step) {
+  OpsByName ops;
+  for (const Op& op : step.ops) {
+    ops[op.name].push_back(&op);
+  }
+  return ops;
+}
+
+bool SameWork(const Work& a, const Work& b) {
+  return a.flop == b.flop && a.weight_bytes == b.weight_bytes &&
+         a.activation_bytes == b.activation_bytes && a.cache_bytes == b.cache_bytes &&
+         a.link_bytes == b.link_bytes;
+}
+
+// Work is compared too: fewer experts a batch leave every shape as it is.
+bool SameOps(const std::vector<const Op*>& a, const std::vector<const Op*>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Op* x, const Op* y) {
+    return x->layer == y->layer && x->shape == y->shape && SameWork(x->work, y->work);
+  });
+}
+
+// Names of ops that the patch changes, adds or removes.
+std::set<std::string> TouchedNames(const OpsByName& baseline, const OpsByName& variant) {
+  std::set<std::string> touched;
+  for (const auto& [name, ops] : baseline) {
+    const auto found = variant.find(name);
+    if (found == variant.end() || !SameOps(ops, found->second)) {
+      touched.insert(name);
+    }
+  }
+  for (const auto& [name, ops] : variant) {
+    if (!baseline.contains(name)) {
+      touched.insert(name);
+    }
+  }
+  return touched;
+}
+
+bool IsPart(absl::string_view of, OpCategory category, absl::string_view name) {
+  if (of == "step") {
+    return true;
+  }
+  if (of == "moe") {
+    return category == OpCategory::kMoe || category == OpCategory::kDequant;
+  }
+  return absl::StripPrefix(of, "op:") == name;
+}
+
+// How many of the model's layers an op of `step` stands for.
+double ScaleOf(const CeilingInput& input, const Step& step, const Op& op) {
+  if (op.layer < 0) {
+    return 1;
+  }
+  const LayerKind kind = input.layer_kinds[static_cast<size_t>(op.layer)];
+  return kind == LayerKind::kDense ? step.dense_layer_scale : step.moe_layer_scale;
+}
+
+double FloorOfTouched(const CeilingInput& input, const OpsByName& variant,
+                      const std::set<std::string>& touched, absl::string_view of) {
+  double floor_us = 0;
+  for (const std::string& name : touched) {
+    const auto found = variant.find(name);
+    if (found == variant.end()) {
+      continue;
+    }
+    for (const Op* op : found->second) {
+      if (IsPart(of, op->category, name)) {
+        floor_us += FloorMicros(*op, input.machine) * ScaleOf(input, input.variant, *op);
+      }
+    }
+  }
+  return floor_us;
+}
+
+struct PartTime {
+  double total_us = 0;
+  double touched_us = 0;
+  double unclaimed_us = 0;
+};
+
+PartTime MeasuredTime(const StepBreakdown& breakdown, const std::set<std::string>& touched,
+                      absl::string_view of) {
+  PartTime time;
+  for (const OpShare& op : breakdown.ops) {
+    if (!IsPart(of, op.category, op.op)) {
+      continue;
+    }
+    time.total_us += op.us;
+    if (touched.contains(op.op)) {
+      time.touched_us += op.us;
+    } else if (op.category == OpCategory::kHost) {
+      time.unclaimed_us += op.us;
+    }
+  }
+  return time;
+}
+
+double TouchedOpShare(const Step& step, const std::set<std::string>& touched) {
+  const auto num_touched =
+      std::count_if(step.ops.begin(), step.ops.end(),
+                    [&touched](const Op& op) { return touched.contains(op.name); });
+  return step.ops.empty() ? 0
+                          : static_cast<double>(num_touched) / static_cast<double>(step.ops.size());
+}
+
+ExpertLoad LoadOf(const ExpectedLoad& expected, double scale) {
+  ExpertLoad load = expected.most_loaded_rank;
+  load.pairs *= scale;
+  return load;
+}
+
+absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Plan& plan, const Point& point) {
+  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(campaign.model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
+  const Layout layout = MakeLayout(campaign.model, plan, /*rank=*/0);
+  const int64_t replicas = layout.data_attention ? 1 : layout.num_replicas;
+  const int64_t num_tokens =
+      SequencesOfReplica(point.batch, replicas, 0) * QueryTokens(plan, point);
+  const int64_t sampled = std::min(num_tokens, kMostSampledTokens);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const ExpectedLoad expected,
+      EstimateLoad(campaign.model, point.routing, sampled, layout.expert_groups,
+                   plan.moe.opportunistic_keep, kDraws));
+  StepOptions options;
+  options.layers_kept = campaign.layers_kept;
+  options.load = LoadOf(expected, static_cast<double>(num_tokens) / static_cast<double>(sampled));
+  return MakeStep(campaign.model, plan, point, /*rank=*/0, options);
+}
+
+// Whether each field that differs shows in the ops on its own. One that does not acts where no
+// floor reaches, and the variant may be faster than any sum of ops says.
+absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, const Plan& variant,
+                             const Point& point, const Step& baseline_step) {
+  const OpsByName baseline_ops = GroupByName(baseline_step);
+  for (const PlanDifference& difference : DiffPlans(baseline, variant)) {
+    if (absl::StartsWith(difference.path, "decode.speculative")) {
+      continue;  // Tokens and drafts are priced apart.
+    }
+    Plan single = baseline;
+    LASTFLOP_RETURN_IF_ERROR(SetPlanField(difference.path, difference.to, single));
+    const absl::StatusOr<Step> step = ExpectedStep(campaign, single, point);
+    // A field that needs its neighbours to be feasible changes the step for sure.
+    if (step.ok() && TouchedNames(baseline_ops, GroupByName(*step)).empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(difference.path, " acts outside of the ops, which no floor bounds"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
+  const OpsByName variant = GroupByName(input.variant);
+  const std::set<std::string> touched = TouchedNames(GroupByName(input.baseline), variant);
+  if (touched.empty()) {
+    return {std::nullopt, "no op differs"};
+  }
+  const PartTime time = MeasuredTime(input.breakdown, touched, of);
+  if (!(time.total_us > 0)) {
+    return {std::nullopt, absl::StrCat("the breakdown does not show ", of)};
+  }
+  const double floor_us = std::min(FloorOfTouched(input, variant, touched, of), time.touched_us);
+  const double gaps_us = time.unclaimed_us * TouchedOpShare(input.baseline, touched);
+  const double draft_us = of == "step" ? input.draft_us : 0;
+  const double least_us = time.total_us - (time.touched_us - floor_us) - gaps_us + draft_us;
+  const double tokens = input.variant.tokens_per_step / input.baseline.tokens_per_step;
+  if (!(least_us > 0) || !(tokens > 0)) {
+    return {std::nullopt, absl::StrCat("all of ", of, " may go away")};
+  }
+  Ceiling ceiling;
+  ceiling.speedup = time.total_us / least_us * tokens;
+  ceiling.arithmetic = absl::StrFormat("%.1f / (%.1f - (%.1f - %.1f)", time.total_us, time.total_us,
+                                       time.touched_us, floor_us);
+  if (gaps_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " - %.1f gaps", gaps_us);
+  if (draft_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " + %.1f drafts", draft_us);
+  absl::StrAppend(&ceiling.arithmetic, ")");
+  if (tokens != 1) absl::StrAppendFormat(&ceiling.arithmetic, " * %.4g tokens", tokens);
+  absl::StrAppendFormat(&ceiling.arithmetic, " = %.3f, us; touched: %s", *ceiling.speedup,
+                        absl::StrJoin(touched, " "));
+  return ceiling;
+}
+
+absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
+                                            const Plan& baseline, const Plan& variant,
+                                            const Point& point, const StepBreakdown& breakdown) {
+  if (baseline.num_ranks() != variant.num_ranks() ||
+      baseline.parallel.pipeline != variant.parallel.pipeline ||
+      baseline.parallel.data != variant.parallel.data ||
+      baseline.parallel.micro_batches != variant.parallel.micro_batches) {
+    return absl::FailedPreconditionError(
+        "ranks, stages or replicas differ, so steps do not compare op by op");
+  }
+  CeilingInput input;
+  LASTFLOP_ASSIGN_OR_RETURN(input.baseline, ExpectedStep(campaign, baseline, point));
+  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, variant, point));
+  LASTFLOP_RETURN_IF_ERROR(CheckFieldsShow(campaign, baseline, variant, point, input.baseline));
+  input.layer_kinds = campaign.model.layer_kinds;
+  input.machine = machine;
+  input.breakdown = breakdown;
+  if (point.phase == Phase::kDecode) {
+    input.draft_us = static_cast<double>(variant.speculative.draft_tokens) *
+                     variant.speculative.draft_cost * breakdown.step_us;
+  }
+  return input;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/campaign.h"
+#include "planner/breakdown.h"
+#include "step/op.h"
+
+namespace lastflop {
+
+// The best a patch could do at one point.
+struct Ceiling {
+  std::optional<double> speedup;  // Of what was asked for: the step, or a part of it.
+  std::string arithmetic;         // How it comes about, or why there is none.
+};
+
+// Both arms' steps at one point on the slowest rank, with what is needed to bound the variant's.
+struct CeilingInput {
+  Step baseline;
+  Step variant;
+  std::vector<LayerKind> layer_kinds;  // The model's.
+  Machine machine;
+  StepBreakdown breakdown;  // Measured, of the baseline.
+  double draft_us = 0;      // Speculation: what the drafts of a step cost.
+};
+
+// Ceiling of `of` (step | moe | op:NAME), as claims name parts; `moe` is the categories moe and
+// dequant.
+//
+//   T / (T - (touched - floor)) * tokens(variant) / tokens(baseline)
+//
+// An op is touched when the patch changes its shape in any layer, adds or removes it; `touched` is
+// its measured time, `floor` the least time of what the variant runs in its place
+// (step/floors.h), at most `touched`. Time that no op claims may shrink with the share of ops
+// that are touched; everything else stays. No ceiling when no op differs: the patch acts outside
+// of the ops.
+Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
+
+// Builds the input from plans: expected routing, the most loaded rank. The message says why there
+// is no ceiling: a plan without a step, a changed field that no op shows (launch, process,
+// overlap), or another number of ranks, whose steps do not compare op by op.
+absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
+                                            const Plan& baseline, const Plan& variant,
+                                            const Point& point, const StepBreakdown& breakdown);
+
+}  // namespace lastflop

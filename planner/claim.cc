@@ -1,0 +1,58 @@
+#include "planner/claim.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lastflop {
+namespace {
+
+std::string Claimed(const Claim& claim) {
+  const std::string of = claim.of == "step" ? "" : absl::StrCat(" of ", claim.of);
+  if (!claim.high.has_value()) {
+    return absl::StrFormat("%.3gx or more%s claimed", claim.low, of);
+  }
+  return absl::StrFormat("%.3g-%.3gx%s claimed", claim.low, *claim.high, of);
+}
+
+}  // namespace
+
+bool ClaimsPoint(const Claim& claim, const Point& point) {
+  return point.batch >= claim.batch_low.value_or(point.batch) &&
+         point.batch <= claim.batch_high.value_or(point.batch);
+}
+
+ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence& evidence) {
+  if (!claim.has_value()) {
+    return {};
+  }
+  const std::string claimed = Claimed(*claim);
+  const bool has_interval = evidence.low.has_value() && evidence.high.has_value();
+  if (evidence.ceiling.has_value() && claim->low > *evidence.ceiling &&
+      !(has_interval && *evidence.low > *evidence.ceiling)) {
+    return {ClaimVerdict::kImpossible,
+            absl::StrFormat("%s, the ceiling is %.3fx: %s", claimed, *evidence.ceiling,
+                            evidence.ceiling_arithmetic)};
+  }
+  if (!evidence.estimate.has_value()) {
+    return {ClaimVerdict::kUndecided, absl::StrCat(claimed, ", ", evidence.missing)};
+  }
+  if (!has_interval) {
+    return {ClaimVerdict::kUndecided,
+            absl::StrFormat("%s, measured %.3fx without an interval", claimed, *evidence.estimate)};
+  }
+  const std::string measured = absl::StrFormat("%s, measured %.3fx (%.3f to %.3f)", claimed,
+                                               *evidence.estimate, *evidence.low, *evidence.high);
+  if (claim->high.has_value() && *evidence.low > *claim->high) {
+    return {ClaimVerdict::kExceeded, measured};
+  }
+  if (*evidence.low >= claim->low) {
+    return {ClaimVerdict::kConfirmed, measured};
+  }
+  if (*evidence.high >= claim->low) {
+    return {ClaimVerdict::kUndecided, measured};
+  }
+  return {*evidence.low > 1 + evidence.min_effect ? ClaimVerdict::kPartial : ClaimVerdict::kRefuted,
+          measured};
+}
+
+}  // namespace lastflop

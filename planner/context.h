@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "common/campaign_results.h"
+#include "planner/breakdown.h"
+#include "planner/choice.h"
+#include "planner/pool.h"
+#include "planner/ranking.h"
+#include "stats/estimate.h"
+#include "stats/multiplicity.h"
+
+namespace lastflop {
+
+// One intervention against the baseline at one point.
+struct Comparison {
+  // Set when both were measured here. Without a baseline there is no speedup.
+  std::optional<Estimate> estimate;
+  FamilyVerdict verdict;
+};
+
+// What all interventions of a campaign are judged with.
+struct RankingContext {
+  const CampaignResults& results;  // Outlives this.
+  std::vector<PooledTrial> trials;
+  // One per point of the campaign, in its order.
+  std::vector<const PooledTrial*> baseline_trials;  // nullptr: the campaign has none.
+  std::vector<BaselinePoint> baseline;
+  std::vector<std::optional<StepBreakdown>> breakdowns;
+  // One per intervention of the campaign, in its order.
+  std::vector<SweepChoice> choices;
+  std::vector<std::vector<Comparison>> comparisons;  // [intervention][point], judged as one family.
+
+  double interval_confidence = 0.95;  // FamilyJudgement::confidence.
+
+  const Campaign& campaign() const { return results.campaign; }
+};
+
+RankingContext MakeContext(const CampaignResults& results);
+
+// Intervention number `index` of the campaign, judged at every point and in the mix: everything but
+// its place.
+//
+// The mix needs every point; with `switchable: per_batch` the intervention is off (exactly 1) where
+// it is not proven faster, and where it cannot run at all.
+RankedIntervention JudgeIntervention(const RankingContext& context, size_t index);
+
+// The speedup that an expectation may count on: the estimate where an effect is proven, else 1.
+double CountedSpeedup(const RankedIntervention& intervention);
+
+}  // namespace lastflop

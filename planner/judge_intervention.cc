@@ -1,0 +1,338 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/ceiling.h"
+#include "planner/context.h"
+#include "planner/economics.h"
+#include "planner/figures.h"
+#include "planner/judged_point.h"
+#include "planner/mix.h"
+#include "step/make_step.h"
+
+namespace lastflop {
+namespace {
+
+bool CannotRun(Standing standing) {
+  return standing == Standing::kUnsupported || standing == Standing::kInfeasible;
+}
+
+void SetFigures(const RankingContext& context, const Comparison& comparison, JudgedPoint& judged) {
+  PointResult& result = judged.result;
+  const Estimate& estimate = *comparison.estimate;
+  result.speedup = FamilyFigureOf(estimate, comparison.verdict);
+  result.effect = comparison.verdict.effect;
+  result.baseline_us = estimate.baseline_mean_us;
+  result.variant_us = estimate.variant_mean_us;
+  result.baseline_p50_us = estimate.baseline_median_us;
+  result.variant_p50_us = estimate.variant_median_us;
+  result.baseline_p99_us = estimate.baseline_p99_us;
+  result.variant_p99_us = estimate.variant_p99_us;
+  result.noise = estimate.noise;
+  result.detectable_effect = estimate.min_detectable_effect;
+  result.converged = estimate.converged;
+  result.throttled_share = static_cast<double>(estimate.num_dropped_throttled) /
+                           (estimate.num_pairs + estimate.num_dropped_throttled);
+  // Both arms' times are of the baseline's output (common/trial.h, PairSample).
+  const Point& asked = context.campaign().points[static_cast<size_t>(result.point_index)];
+  const double tokens = TokensPerStep(judged.trial->trial->spec.baseline, asked);
+  result.baseline_tokens_per_s = tokens / estimate.baseline_mean_us * 1e6;
+  result.variant_tokens_per_s = tokens / estimate.variant_mean_us * 1e6;
+  if (!estimate.interval.has_value()) {
+    result.reason = absl::StrCat("no interval from ", estimate.num_pairs, " pairs of ",
+                                 estimate.num_launches, " launches");
+  } else if (!estimate.converged) {
+    result.reason = absl::StrFormat("not converged: +/- %.2g%%, asked %.2g%%",
+                                    100 * RelativeHalfWidth(*estimate.interval),
+                                    100 * context.campaign().measure.half_width);
+  }
+  if (estimate.is_over_throttle_cap) {
+    absl::StrAppend(&result.reason, result.reason.empty() ? "" : "; ",
+                    "measured while throttled: too many pairs to drop");
+  }
+}
+
+void SetCeilings(const RankingContext& context, const Intervention& intervention,
+                 JudgedPoint& judged) {
+  PointResult& result = judged.result;
+  const auto index = static_cast<size_t>(result.point_index);
+  if (!context.breakdowns[index].has_value()) {
+    result.ceiling_arithmetic = "the baseline has no breakdown here";
+    return;
+  }
+  if (judged.trial == nullptr) {
+    return;
+  }
+  const TrialSpec& spec = judged.trial->trial->spec;
+  const absl::StatusOr<CeilingInput> input =
+      PrepareCeiling(context.campaign(), context.results.machine, spec.baseline, spec.variant,
+                     context.campaign().points[index], *context.breakdowns[index]);
+  if (!input.ok()) {
+    result.ceiling_arithmetic = std::string(input.status().message());
+    return;
+  }
+  const Ceiling ceiling = MakeCeiling(*input, "step");
+  result.ceiling = ceiling.speedup;
+  result.ceiling_arithmetic = ceiling.arithmetic;
+  judged.claim_ceiling = ceiling.speedup;
+  if (intervention.claim.has_value() && intervention.claim->of != "step") {
+    judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of).speedup;
+  }
+}
+
+JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index, int point_index) {
+  const Intervention& intervention = context.campaign().interventions[intervention_index];
+  const auto at = static_cast<size_t>(point_index);
+  const ChosenTrial& chosen = context.choices[intervention_index].points[at];
+  const Comparison& comparison = context.comparisons[intervention_index][at];
+  JudgedPoint judged;
+  PointResult& result = judged.result;
+  const Point& asked = context.campaign().points[at];
+  result.point_index = point_index;
+  result.label = asked.Label();
+  result.phase = asked.phase;
+  result.batch = asked.batch;
+  result.context = asked.context;
+  result.time_share = asked.time_share;
+  judged.trial = chosen.trial;
+  if (chosen.trial == nullptr) {
+    result.standing =
+        intervention.infeasible_reason.empty() ? Standing::kNotRun : Standing::kInfeasible;
+    result.reason = intervention.infeasible_reason.empty() ? "the campaign has no trial of it here"
+                                                           : intervention.infeasible_reason;
+  } else {
+    result.standing = chosen.trial->standing;
+    result.reason = chosen.trial->reason;
+    result.fidelity = chosen.trial->fidelity;
+    result.choice = chosen.choice;
+  }
+  const BaselinePoint& baseline = context.baseline[at];
+  if (result.standing == Standing::kMeasured && baseline.standing != Standing::kMeasured) {
+    result.standing = Standing::kNotRun;
+    result.reason = absl::StrCat("no baseline to compare with: ", ToWord(baseline.standing), ", ",
+                                 baseline.reason);
+  } else if (result.standing == Standing::kMeasured) {
+    if (intervention.quality == Quality::kLossy) {
+      result.error = chosen.trial->error;
+      result.changed_routes = chosen.trial->changed_routes;
+    }
+    if (comparison.estimate.has_value()) {
+      SetFigures(context, comparison, judged);
+    } else {
+      result.standing = Standing::kInvalid;
+      result.reason = "its samples give no estimate";
+    }
+  }
+  SetCeilings(context, intervention, judged);
+  return judged;
+}
+
+// Standing and reason of the whole, where a point without result forbids a total. The standing that
+// says most about the plan comes first.
+void SetMissing(const std::vector<JudgedPoint>& points, RankedIntervention& ranked) {
+  constexpr Standing kOrder[] = {Standing::kInvalid,     Standing::kFailed, Standing::kInfeasible,
+                                 Standing::kUnsupported, Standing::kPruned, Standing::kPredicted,
+                                 Standing::kNotRun};
+  size_t best = std::size(kOrder);
+  double share = 0;
+  std::vector<std::string> labels;
+  for (const JudgedPoint& point : points) {
+    if (point.result.standing == Standing::kMeasured) {
+      continue;
+    }
+    share += point.result.time_share;
+    labels.push_back(point.result.label);
+    const auto rank =
+        static_cast<size_t>(std::find(std::begin(kOrder), std::end(kOrder), point.result.standing) -
+                            std::begin(kOrder));
+    if (rank < best) {
+      best = rank;
+      ranked.standing = point.result.standing;
+      ranked.reason = point.result.reason;
+    }
+  }
+  if (labels.size() < points.size()) {
+    ranked.reason = absl::StrFormat("no total: %.0f%% of the time has no result (%s): %s",
+                                    100 * share, absl::StrJoin(labels, ", "), ranked.reason);
+  }
+}
+
+// Sets mix, effect and standing. `enabled` of each point is decided here.
+void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
+            RankedIntervention& ranked) {
+  const bool per_batch = ranked.switchable == Switchable::kPerBatch;
+  std::vector<MixPart> parts;
+  bool any_on = false;
+  bool any_measured = false;
+  bool complete = !points.empty();
+  for (JudgedPoint& point : points) {
+    PointResult& result = point.result;
+    const bool measured = result.speedup.has_value();
+    any_measured |= measured;
+    result.enabled = !per_batch || (measured && result.effect == Effect::kFaster);
+    complete &= measured || (per_batch && CannotRun(result.standing));
+    any_on |= result.enabled && measured;
+    const bool on = result.enabled && measured;
+    parts.push_back({result.time_share, on ? *result.speedup : UnchangedSpeedup()});
+  }
+  if (!complete || !any_measured) {
+    SetMissing(points, ranked);
+    return;
+  }
+  ranked.standing = Standing::kMeasured;
+  ranked.mix = MixSpeedup(parts);
+  if (ranked.mix.has_value() && any_on) {
+    ranked.effect = EffectOf(*ranked.mix, context.campaign().measure.min_effect);
+  }
+  if (!per_batch || !ranked.mix.has_value()) {
+    return;
+  }
+  std::vector<std::string> on;
+  std::optional<Effect> off_effect;  // What it would do where it was measured and left off.
+  for (const JudgedPoint& point : points) {
+    if (point.result.enabled) {
+      on.push_back(point.result.label);
+    } else if (point.result.effect.has_value() && off_effect != Effect::kUndecided) {
+      off_effect = off_effect.has_value() && off_effect != point.result.effect
+                       ? Effect::kUndecided
+                       : *point.result.effect;
+    }
+    if (!point.result.enabled && point.result.speedup.has_value()) {
+      ranked.mix->num_pairs += point.result.speedup->num_pairs;  // They decided that it is off.
+    }
+  }
+  if (!any_on) {
+    ranked.effect = off_effect;
+  }
+  ranked.reason = on.empty() ? "per_batch: off everywhere, proven faster nowhere"
+                             : absl::StrCat("per_batch: on at ", absl::StrJoin(on, ", "));
+}
+
+void SetCeiling(const std::vector<JudgedPoint>& points, RankedIntervention& ranked) {
+  std::vector<MixPart> parts;
+  std::vector<std::string> arithmetic;
+  for (const JudgedPoint& point : points) {
+    const PointResult& result = point.result;
+    arithmetic.push_back(absl::StrCat(result.label, ": ", result.ceiling_arithmetic));
+    if (result.ceiling.has_value()) {
+      // Where it can be switched off, the baseline is a bound as well.
+      const double ceiling = ranked.switchable == Switchable::kPerBatch
+                                 ? std::max(1.0, *result.ceiling)
+                                 : *result.ceiling;
+      parts.push_back({result.time_share, {.estimate = ceiling, .low = {}, .high = {}}});
+    }
+  }
+  if (parts.size() == points.size()) {
+    if (const std::optional<SpeedupFigure> mix = MixSpeedup(parts)) {
+      ranked.ceiling = mix->estimate;
+    }
+  }
+  ranked.ceiling_arithmetic = absl::StrJoin(arithmetic, "; ");
+}
+
+// The effort of an intervention and of all that it needs: they are built, and were measured,
+// together.
+Effort WholeEffort(const Campaign& campaign, const RankedIntervention& ranked) {
+  Effort whole = ranked.effort;
+  std::vector<std::string> open = ranked.needs;
+  std::set<std::string> counted = {ranked.id};
+  while (!open.empty()) {
+    const std::string id = open.back();
+    open.pop_back();
+    for (const Intervention& needed : campaign.interventions) {
+      if (needed.id == id && counted.insert(id).second) {
+        whole.low_hours += needed.effort.low_hours;
+        whole.likely_hours += needed.effort.likely_hours;
+        whole.high_hours += needed.effort.high_hours;
+        open.insert(open.end(), needed.needs.begin(), needed.needs.end());
+      }
+    }
+  }
+  return whole;
+}
+
+void SetGain(const RankingContext& context, RankedIntervention& ranked) {
+  if (!ranked.mix.has_value()) {
+    return;
+  }
+  const Economics& economics = context.campaign().economics;
+  const Effort effort = WholeEffort(context.campaign(), ranked);
+  const double counted = CountedSpeedup(ranked);
+  ranked.gain = NetGain(*ranked.mix, counted, effort, ranked.risk, economics);
+  ranked.break_even_gpu_hours = BreakEvenGpuHours(counted, effort, ranked.risk, economics);
+  if (ranked.gain.has_value() && effort.likely_hours > 0) {
+    ranked.gain_per_hour = ranked.gain->net_gpu_hours / effort.likely_hours;
+  }
+  if (!ranked.needs.empty()) {
+    absl::StrAppend(&ranked.reason, ranked.reason.empty() ? "" : "; ",
+                    "measured with what it needs (", absl::StrJoin(ranked.needs, ", "),
+                    "), whose effort the gain counts");
+  }
+}
+
+// Lossy interventions rank apart unless their error is known and within the budget.
+void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
+  if (ranked.quality != Quality::kLossy) {
+    return;
+  }
+  for (const PointResult& point : ranked.points) {
+    if (point.error.has_value()) {
+      ranked.error = std::max(ranked.error.value_or(0), *point.error);
+    }
+  }
+  const double max_error = context.campaign().budget.max_error;
+  ranked.ranks_apart = !(max_error > 0 && ranked.error.has_value() && *ranked.error <= max_error);
+  if (ranked.ranks_apart && ranked.mix.has_value()) {
+    ranked.reason =
+        absl::StrFormat("lossy: error %.3g, budget.max_error %.3g%s%s", ranked.error.value_or(0),
+                        max_error, ranked.reason.empty() ? "" : "; ", ranked.reason);
+  }
+}
+
+}  // namespace
+
+RankedIntervention JudgeIntervention(const RankingContext& context, size_t index) {
+  const Intervention& intervention = context.campaign().interventions[index];
+  RankedIntervention ranked;
+  ranked.id = intervention.id;
+  ranked.title = intervention.title;
+  ranked.tier = intervention.tier;
+  ranked.effort = intervention.effort;
+  ranked.risk = intervention.risk;
+  ranked.quality = intervention.quality;
+  ranked.switchable = intervention.switchable;
+  ranked.claim = intervention.claim;
+  ranked.needs = intervention.needs;
+  ranked.excludes = intervention.excludes;
+  ranked.set = intervention.set;
+  ranked.choice = context.choices[index].choice;
+  ranked.choice_method = context.choices[index].method;
+  std::vector<JudgedPoint> points;
+  for (size_t point = 0; point < context.baseline.size(); ++point) {
+    points.push_back(JudgePoint(context, index, static_cast<int>(point)));
+    ranked.fidelity = std::max(ranked.fidelity, points.back().result.fidelity);
+  }
+  SetMix(context, points, ranked);
+  SetCeiling(points, ranked);
+  SetClaim(context, points, ranked);
+  for (JudgedPoint& point : points) {
+    ranked.points.push_back(std::move(point.result));
+  }
+  SetQuality(context, ranked);
+  SetGain(context, ranked);
+  return ranked;
+}
+
+double CountedSpeedup(const RankedIntervention& intervention) {
+  const bool is_proven =
+      intervention.effect == Effect::kFaster || intervention.effect == Effect::kSlower;
+  return is_proven && intervention.mix.has_value() ? intervention.mix->estimate : 1;
+}
+
+}  // namespace lastflop

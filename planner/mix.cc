@@ -1,0 +1,47 @@
+#include "planner/mix.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lastflop {
+
+std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
+  double total_share = 0;
+  for (const MixPart& part : parts) {
+    total_share += part.time_share;
+  }
+  if (!(total_share > 0)) {
+    return std::nullopt;
+  }
+  double time = 0;
+  double below = 0;  // Squared distance from the sum to its lower end.
+  double above = 0;
+  bool has_interval = true;
+  SpeedupFigure mix;
+  for (const MixPart& part : parts) {
+    const double share = part.time_share / total_share;
+    const double ratio = 1 / part.speedup.estimate;
+    time += share * ratio;
+    if (part.speedup.low.has_value() && part.speedup.high.has_value()) {
+      below += std::pow(share * (ratio - 1 / *part.speedup.high), 2);
+      above += std::pow(share * (1 / *part.speedup.low - ratio), 2);
+    } else {
+      has_interval = false;
+    }
+    mix.num_pairs += part.speedup.num_pairs;
+    mix.num_launches = std::max(mix.num_launches, part.speedup.num_launches);
+    if (part.speedup.origin != Origin::kMeasured) {
+      mix.origin = part.speedup.origin;
+    }
+  }
+  mix.estimate = 1 / time;
+  if (has_interval) {
+    mix.low = 1 / (time + std::sqrt(above));
+    mix.high = 1 / (time - std::sqrt(below));
+  }
+  return mix;
+}
+
+SpeedupFigure UnchangedSpeedup() { return {.estimate = 1, .low = 1, .high = 1}; }
+
+}  // namespace lastflop

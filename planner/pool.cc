@@ -1,0 +1,212 @@
+#include "planner/pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lastflop {
+namespace {
+
+// Attempts by the id of their trial.
+using AttemptsByTrial = std::unordered_map<std::string, std::vector<const AttemptRecord*>>;
+
+bool IsTime(double us) { return std::isfinite(us) && us > 0; }
+
+void SetStanding(PooledTrial& pooled, Standing standing, std::string reason) {
+  pooled.standing = standing;
+  pooled.reason = std::move(reason);
+}
+
+// The failure that speaks for a trial: the last authoritative one, else the last one at all (a
+// child that dies reports nothing itself).
+const AttemptRecord* LastFailure(const std::vector<const AttemptRecord*>& attempts) {
+  const AttemptRecord* last = nullptr;
+  for (const AttemptRecord* attempt : attempts) {
+    if (attempt->result.failure.has_value() &&
+        (last == nullptr || attempt->authoritative || !last->authoritative)) {
+      last = attempt;
+    }
+  }
+  return last;
+}
+
+// A finding of the plan itself, which no other launch can change.
+bool IsFinal(FailureKind kind) {
+  const Standing standing = StandingOf(kind);
+  return standing == Standing::kUnsupported || standing == Standing::kInfeasible ||
+         standing == Standing::kInvalid;
+}
+
+std::string FailureText(const Failure& failure) {
+  const std::string rank = failure.rank >= 0 ? absl::StrCat(" (rank ", failure.rank, ")") : "";
+  if (failure.message.empty()) {
+    return absl::StrCat(ToWord(failure.kind), rank);
+  }
+  return absl::StrCat(failure.message, rank);
+}
+
+// Whether every sample and check of a successful attempt holds; else the standing says why not.
+bool CheckAttempt(const AttemptResult& result, PooledTrial& pooled) {
+  for (const CheckResult* check : {&result.check_before, &result.check_after}) {
+    if (!check->ok) {
+      SetStanding(
+          pooled, Standing::kInvalid,
+          absl::StrFormat("wrong result: error %.3g, tolerance %.3g%s%s", check->max_error,
+                          check->tolerance, check->detail.empty() ? "" : ", ", check->detail));
+      return false;
+    }
+  }
+  for (const PairSample& sample : result.samples) {
+    const bool baseline_is_time = IsTime(sample.pair.baseline_us);
+    if (!baseline_is_time || !IsTime(sample.pair.variant_us)) {
+      SetStanding(
+          pooled, Standing::kInvalid,
+          absl::StrFormat("launch %d, draw %d: the %s took %g us, which is no time", result.launch,
+                          sample.pair.draw, baseline_is_time ? "variant" : "baseline",
+                          baseline_is_time ? sample.pair.variant_us : sample.pair.baseline_us));
+      return false;
+    }
+  }
+  return true;
+}
+
+void AddSamples(const AttemptResult& result, PooledTrial& pooled) {
+  for (const PairSample& sample : result.samples) {
+    pooled.pairs.push_back(sample.pair);
+  }
+  // kFull, kShard, kPredicted: the later, the less a figure stands for.
+  pooled.fidelity = std::max(pooled.fidelity, result.fidelity);
+  for (const CheckResult* check : {&result.check_before, &result.check_after}) {
+    pooled.error = std::max(pooled.error.value_or(0), check->error_to_baseline);
+    pooled.changed_routes = std::max(pooled.changed_routes.value_or(0), check->changed_routes);
+  }
+}
+
+void AddRouting(PooledTrial& pooled) {
+  double unique_experts = 0;
+  double imbalance = 0;
+  double count = 0;
+  for (const AttemptRecord* attempt : pooled.attempts) {
+    for (const PairSample& sample : attempt->result.samples) {
+      unique_experts += sample.unique_experts;
+      imbalance += sample.imbalance;
+      ++count;
+    }
+  }
+  if (count > 0 && std::isfinite(unique_experts) && std::isfinite(imbalance)) {
+    pooled.unique_experts = unique_experts / count;
+    pooled.imbalance = imbalance / count;
+  }
+}
+
+void PoolDone(PooledTrial& pooled) {
+  for (const AttemptRecord* attempt : pooled.attempts) {
+    const AttemptResult& result = attempt->result;
+    if (result.failure.has_value()) {
+      if (IsFinal(result.failure->kind)) {
+        pooled.pairs.clear();
+        SetStanding(pooled, StandingOf(result.failure->kind), FailureText(*result.failure));
+        return;
+      }
+      continue;  // A later attempt at the same launch took its place.
+    }
+    if (!CheckAttempt(result, pooled)) {
+      pooled.pairs.clear();
+      return;
+    }
+    AddSamples(result, pooled);
+  }
+  if (pooled.pairs.empty()) {
+    const AttemptRecord* failure = LastFailure(pooled.attempts);
+    SetStanding(pooled, Standing::kFailed,
+                failure != nullptr ? FailureText(*failure->result.failure) : "no samples");
+    return;
+  }
+  pooled.standing = Standing::kMeasured;
+  AddRouting(pooled);
+}
+
+void PoolUnfinished(const std::vector<const AttemptRecord*>& all, PooledTrial& pooled) {
+  const TrialRecord& trial = *pooled.trial;
+  if (trial.state != TrialState::kFailed) {
+    SetStanding(pooled, Standing::kNotRun,
+                trial.reason.empty() ? std::string(ToWord(trial.state))
+                                     : absl::StrCat(ToWord(trial.state), ": ", trial.reason));
+    return;
+  }
+  const AttemptRecord* failure = LastFailure(all);
+  if (failure == nullptr) {
+    SetStanding(pooled, Standing::kFailed, trial.reason.empty() ? "failed" : trial.reason);
+    return;
+  }
+  const Standing standing = StandingOf(failure->result.failure->kind);
+  // The coordinator's own words count attempts ("signal 9, 3 attempts"); a finding speaks itself.
+  const bool use_reason = standing == Standing::kFailed && !trial.reason.empty();
+  SetStanding(pooled, standing, use_reason ? trial.reason : FailureText(*failure->result.failure));
+}
+
+PooledTrial Pool(const TrialRecord& trial, const std::vector<const AttemptRecord*>& all) {
+  PooledTrial pooled;
+  pooled.trial = &trial;
+  for (const AttemptRecord* attempt : all) {
+    if (attempt->authoritative) {
+      pooled.attempts.push_back(attempt);
+    }
+  }
+  if (trial.spec.settled.has_value()) {
+    SetStanding(pooled, *trial.spec.settled, trial.spec.settled_reason);
+  } else if (trial.state == TrialState::kDone) {
+    PoolDone(pooled);
+  } else {
+    PoolUnfinished(all, pooled);
+  }
+  return pooled;
+}
+
+}  // namespace
+
+Standing StandingOf(FailureKind kind) {
+  switch (kind) {
+    case FailureKind::kUnsupported:
+      return Standing::kUnsupported;
+    case FailureKind::kInfeasible:
+    case FailureKind::kOutOfMemory:
+      return Standing::kInfeasible;
+    case FailureKind::kWrongResult:
+    case FailureKind::kImpossible:
+      return Standing::kInvalid;
+    case FailureKind::kCrashed:
+    case FailureKind::kTimeout:
+    case FailureKind::kDeviceFault:
+    case FailureKind::kRankLost:
+    case FailureKind::kInternal:
+      return Standing::kFailed;
+  }
+  return Standing::kFailed;
+}
+
+std::vector<PooledTrial> PoolTrials(const CampaignResults& results) {
+  AttemptsByTrial attempts;
+  for (const AttemptRecord& attempt : results.attempts) {
+    attempts[attempt.result.trial_id].push_back(&attempt);
+  }
+  for (auto& [trial_id, list] : attempts) {
+    std::stable_sort(list.begin(), list.end(), [](const AttemptRecord* a, const AttemptRecord* b) {
+      if (a->started_at_ms != b->started_at_ms) return a->started_at_ms < b->started_at_ms;
+      return a->result.launch < b->result.launch;
+    });
+  }
+  std::vector<PooledTrial> pooled;
+  pooled.reserve(results.trials.size());
+  for (const TrialRecord& trial : results.trials) {
+    const auto found = attempts.find(trial.spec.trial_id);
+    pooled.push_back(
+        Pool(trial, found == attempts.end() ? std::vector<const AttemptRecord*>{} : found->second));
+  }
+  return pooled;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/campaign.h"
+#include "planner/ranking.h"
+
+namespace lastflop {
+
+struct Sequence {
+  std::vector<SequenceStep> steps;
+  std::string note;  // What was chosen from what, and how.
+};
+
+// The set of interventions worth building together under budget.effort, in the order to build them.
+//
+// Candidates are proven faster, placed and, with economics, of positive net gain. `needs` must be
+// in the set (a needed one may be placed without being faster itself), `excludes` and two that set
+// the same plan field to different values must not. Among the allowed sets the one with the largest
+// expected net gain wins: gpu_hours * (1 - product(1 - chance * (1 - 1/speedup))) - cost, or the
+// largest saving without economics; ties go to less effort. The search is exact up to 20
+// candidates; beyond these the best 20 by rank take part, which the note says. Built in order of
+// place, needed ones first.
+//
+// An intervention is measured together with what it needs, so its part of the stack is its speedup
+// over theirs. The stack is the product of these parts: modelled.
+Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Campaign& campaign);
+
+}  // namespace lastflop

@@ -1,0 +1,203 @@
+#include "planner/surroundings.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/plan.h"
+#include "planner/drift.h"
+#include "planner/economics.h"
+
+namespace lastflop {
+namespace {
+
+constexpr size_t kMostValues = 4;  // Of one key side by side; clocks and the like vary.
+
+// Collects warnings in order, each once.
+class WarningList {
+ public:
+  void Add(std::string warning) {
+    if (seen_.insert(warning).second) {
+      warnings_.push_back(std::move(warning));
+    }
+  }
+  std::vector<std::string> Take() { return std::move(warnings_); }
+
+ private:
+  std::set<std::string> seen_;
+  std::vector<std::string> warnings_;
+};
+
+std::string TrialName(const Campaign& campaign, const TrialSpec& spec) {
+  const auto index = static_cast<size_t>(spec.point_index);
+  const std::string at =
+      index < campaign.points.size() ? absl::StrCat(" at ", campaign.points[index].Label()) : "";
+  return absl::StrCat(spec.intervention_id,
+                      spec.choice.empty() ? "" : absl::StrCat(" ", spec.choice), at);
+}
+
+// Asked is not ran: a field that the trial is about and that ran with another value.
+void AddEffectivePlan(const std::string& name, const TrialSpec& spec, const AttemptResult& result,
+                      WarningList& warnings) {
+  const absl::StatusOr<Plan> effective = ParseCanonicalText(result.effective_variant);
+  if (result.effective_variant.empty() || !effective.ok()) {
+    return;
+  }
+  const std::vector<PlanDifference> ran = DiffPlans(spec.variant, *effective);
+  for (const PlanDifference& asked : DiffPlans(spec.baseline, spec.variant)) {
+    for (const PlanDifference& difference : ran) {
+      if (difference.path == asked.path && difference.from != "auto") {
+        warnings.Add(absl::StrCat(name, ": asked for ", asked.path, "=", difference.from, ", ran ",
+                                  difference.to));
+      }
+    }
+  }
+  if (spec.intervention_id != kBaselineId && spec.baseline != spec.variant &&
+      result.effective_baseline == result.effective_variant) {
+    warnings.Add(absl::StrCat(name, ": both arms ran the same plan"));
+  }
+}
+
+void AddBaseline(const RankingContext& context, WarningList& warnings) {
+  for (size_t i = 0; i < context.baseline.size(); ++i) {
+    const BaselinePoint& point = context.baseline[i];
+    if (point.standing != Standing::kMeasured) {
+      warnings.Add(absl::StrCat("the baseline has no result at ", point.label, " (",
+                                ToWord(point.standing), ", ", point.reason,
+                                "): no speedup there and none in the mix"));
+    }
+    if (point.effect_against_itself == Effect::kFaster ||
+        point.effect_against_itself == Effect::kSlower) {
+      warnings.Add(absl::StrFormat(
+          "the baseline against itself is %s at %s (%.3fx): small differences there mean nothing",
+          ToWord(*point.effect_against_itself), point.label, point.against_itself->estimate));
+    }
+    const std::optional<StepBreakdown>& breakdown = context.breakdowns[i];
+    if (breakdown.has_value() && breakdown->overlap_us > 0.01 * breakdown->step_us) {
+      warnings.Add(absl::StrFormat("parts of the step at %s overlap by %.1f us: scaled to the step",
+                                   point.label, breakdown->overlap_us));
+    }
+  }
+}
+
+void AddTrials(const RankingContext& context, WarningList& warnings) {
+  for (const PooledTrial& trial : context.trials) {
+    const TrialSpec& spec = trial.trial->spec;
+    const std::string name = TrialName(context.campaign(), spec);
+    for (const AttemptRecord* attempt : trial.attempts) {
+      for (const std::string& warning : attempt->result.warnings) {
+        warnings.Add(absl::StrCat(name, ": ", warning));
+      }
+      if (trial.standing == Standing::kMeasured) {
+        AddEffectivePlan(name, spec, attempt->result, warnings);
+      }
+    }
+    if (trial.standing == Standing::kMeasured && trial.fidelity != Fidelity::kFull) {
+      warnings.Add(absl::StrCat("fidelity is ", ToWord(trial.fidelity), ", not full: ", name));
+    }
+  }
+}
+
+void AddCampaign(const Campaign& campaign, WarningList& warnings) {
+  for (const std::string& warning : campaign.warnings) {
+    warnings.Add(warning);
+  }
+  for (const std::string& part : campaign.model.not_modelled) {
+    warnings.Add(absl::StrCat("not modelled: ", part));
+  }
+  if (campaign.layers_kept > 0) {
+    warnings.Add(absl::StrCat(campaign.layers_kept, " of ", campaign.model.num_moe_layers(),
+                              " MoE layers are kept and stand for all: their times are scaled"));
+  }
+  if (campaign.measure.warm) {
+    warnings.Add("warm: one layer in a loop, weights may come from the cache");
+  }
+  if (campaign.measure.zeros) {
+    warnings.Add("zero data instead of random: power and clocks may differ from serving");
+  }
+}
+
+}  // namespace
+
+std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) {
+  std::map<std::string, std::vector<std::string>> values;
+  const auto add = [&values](const std::string& key, const std::string& value) {
+    std::vector<std::string>& list = values[key];
+    if (!value.empty() && std::find(list.begin(), list.end(), value) == list.end()) {
+      list.push_back(value);
+    }
+  };
+  const Campaign& campaign = context.campaign();
+  const Machine& machine = context.results.machine;
+  add("machine", machine.name);
+  add("device", machine.device_name);
+  add("backend", machine.backend);
+  add("model", campaign.model.name);
+  add("baseline_plan", PlanHash(campaign.baseline));
+  for (const Point& point : campaign.points) {
+    add("routing", absl::StrCat(ToWord(point.routing.distribution),
+                                point.routing.distribution == Distribution::kZipf
+                                    ? absl::StrFormat(" %g", point.routing.exponent)
+                                    : "",
+                                " seed ", point.routing.seed));
+  }
+  for (const PooledTrial& trial : context.trials) {
+    for (const AttemptRecord* attempt : trial.attempts) {
+      const AttemptResult& result = attempt->result;
+      for (const auto& [key, value] : result.environment) {
+        add(key, value);
+      }
+      add("data_seed", result.data_seed == 0 ? "" : absl::StrCat(result.data_seed));
+      add("breakdown", result.breakdown_method);
+      add("note", result.effective_note);
+    }
+  }
+  std::map<std::string, std::string> environment;
+  for (auto& [key, list] : values) {
+    const size_t num_values = list.size();
+    if (num_values == 0) {
+      continue;
+    }
+    list.resize(std::min(num_values, kMostValues));
+    environment[key] = absl::StrJoin(list, " | ");
+    if (num_values > kMostValues) {
+      absl::StrAppend(&environment[key], " | and ", num_values - kMostValues, " more");
+    }
+  }
+  return environment;
+}
+
+std::vector<std::string> WarningsOf(const RankingContext& context) {
+  WarningList warnings;
+  AddBaseline(context, warnings);
+  for (std::string& warning : DriftWarnings(context.campaign(), context.baseline)) {
+    warnings.Add(std::move(warning));
+  }
+  AddTrials(context, warnings);
+  AddCampaign(context.campaign(), warnings);
+  return warnings.Take();
+}
+
+std::vector<std::string> AssumptionsOf(const Campaign& campaign) {
+  std::vector<std::string> assumptions;
+  assumptions.push_back(absl::StrFormat(
+      "chance that an intervention survives production: low risk %.2f, medium %.2f, high %.2f",
+      ChanceOfSuccess(Risk::kLow), ChanceOfSuccess(Risk::kMedium), ChanceOfSuccess(Risk::kHigh)));
+  assumptions.push_back(absl::StrFormat("an engineer-hour costs %g GPU-hours",
+                                        campaign.economics.engineer_hour_in_gpu_hours));
+  if (campaign.economics.gpu_hours.has_value()) {
+    assumptions.push_back(absl::StrFormat("%g GPU-hours of serving are to be saved from",
+                                          *campaign.economics.gpu_hours));
+  } else {
+    assumptions.push_back("economics.gpu_hours is not given: no net gain");
+  }
+  for (const std::string& assumed : campaign.model.assumed) {
+    assumptions.push_back(absl::StrCat("model: ", assumed));
+  }
+  return assumptions;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,153 @@
+#include "planner/ceiling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "step/floors.h"
+#include "step/make_step.h"
+#include "tests/step/test_models.h"
+
+namespace lastflop {
+namespace {
+
+using ::testing::HasSubstr;
+
+Op GemmOp(const std::string& name, OpCategory category, int64_t out_features, double bytes) {
+  Op op;
+  op.name = name;
+  op.category = category;
+  op.shape = GemmShape{.num_tokens = 1, .out_features = out_features, .in_features = 8};
+  op.work.weight_bytes = bytes;
+  return op;
+}
+
+// A step of 1000 us with 100 us in "moe.down"; the variant halves that op's bytes, whose floor at
+// 1 GB/s is then 50 us.
+CeilingInput TenthMadeTwiceAsFast() {
+  CeilingInput input;
+  input.machine.peak_bandwidth_gb_per_s = 1;
+  input.baseline.ops = {GemmOp("moe.down", OpCategory::kMoe, 16, 100e3),
+                        GemmOp("lm_head", OpCategory::kLmHead, 64, 900e3)};
+  input.variant.ops = {GemmOp("moe.down", OpCategory::kMoe, 8, 50e3),
+                       GemmOp("lm_head", OpCategory::kLmHead, 64, 900e3)};
+  input.baseline.tokens_per_step = 1;
+  input.variant.tokens_per_step = 1;
+  input.breakdown.step_us = 1000;
+  input.breakdown.ops = {{OpCategory::kLmHead, "lm_head", 900, 0.9, std::nullopt},
+                         {OpCategory::kMoe, "moe.down", 100, 0.1, std::nullopt}};
+  return input;
+}
+
+TEST(MakeCeilingTest, IsFivePercentForATenthOfTheStepMadeTwiceAsFast) {
+  const Ceiling ceiling = MakeCeiling(TenthMadeTwiceAsFast(), "step");
+  EXPECT_NEAR(*ceiling.speedup, 1.0526, 1e-4);
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr("1000.0 / (1000.0 - (100.0 - 50.0))"));
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr("moe.down"));
+}
+
+TEST(MakeCeilingTest, BoundsAPartByItsOwnTime) {
+  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast(), "moe").speedup, 2, 1e-9);
+  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast(), "op:moe.down").speedup, 2, 1e-9);
+  EXPECT_FALSE(MakeCeiling(TenthMadeTwiceAsFast(), "op:no.such").speedup.has_value());
+}
+
+TEST(MakeCeilingTest, TakesNoFloorAboveTheMeasuredTime) {
+  CeilingInput input = TenthMadeTwiceAsFast();
+  input.variant.ops[0].work.weight_bytes = 500e3;
+  EXPECT_DOUBLE_EQ(*MakeCeiling(input, "step").speedup, 1);
+}
+
+TEST(MakeCeilingTest, IsAbsentWhenNoOpDiffers) {
+  CeilingInput input = TenthMadeTwiceAsFast();
+  input.variant.ops = input.baseline.ops;
+  EXPECT_FALSE(MakeCeiling(input, "step").speedup.has_value());
+}
+
+TEST(MakeCeilingTest, LetsTimeBetweenOpsShrinkWithTheOpsThatAreTouched) {
+  CeilingInput input = TenthMadeTwiceAsFast();
+  input.breakdown.ops[0].us = 700;
+  input.breakdown.ops.push_back({OpCategory::kHost, "unclaimed", 200, 0.2, std::nullopt});
+  // One of two ops is touched: half of the 200 us.
+  EXPECT_NEAR(*MakeCeiling(input, "step").speedup, 1000.0 / (1000 - 50 - 100), 1e-9);
+}
+
+TEST(MakeCeilingTest, CountsTokensAndDraftsOfSpeculation) {
+  CeilingInput input = TenthMadeTwiceAsFast();
+  input.variant.tokens_per_step = 3.3616;
+  input.draft_us = 400;
+  EXPECT_NEAR(*MakeCeiling(input, "step").speedup, 1000.0 / 1350 * 3.3616, 1e-9);
+}
+
+class PrepareCeilingTest : public ::testing::Test {
+ protected:
+  PrepareCeilingTest() {
+    campaign_.model = QwenModel();
+    campaign_.layers_kept = 2;
+    campaign_.baseline.parallel.tensor = 2;
+    point_.batch = 8;
+    point_.context = 512;
+    machine_.peak_bandwidth_gb_per_s = 20;
+    StepOptions options;
+    options.layers_kept = 2;
+    const auto step = MakeStep(campaign_.model, campaign_.baseline, point_, 0, options);
+    breakdown_.step_us = 0;
+    std::map<std::string, OpShare> ops;
+    for (const Op& op : step->ops) {
+      ops[op.name].category = op.category;
+      ops[op.name].op = op.name;
+      ops[op.name].us += 1e6;
+      breakdown_.step_us += 1e6;
+    }
+    for (const auto& [name, op] : ops) {
+      breakdown_.ops.push_back(op);
+    }
+  }
+
+  absl::StatusOr<CeilingInput> Prepare(const Plan& variant) {
+    return PrepareCeiling(campaign_, machine_, campaign_.baseline, variant, point_, breakdown_);
+  }
+
+  Campaign campaign_;
+  Point point_;
+  Machine machine_;
+  StepBreakdown breakdown_;
+};
+
+TEST_F(PrepareCeilingTest, TouchesOnlyTheExpertsWhenTheirFormatChanges) {
+  Plan variant = campaign_.baseline;
+  variant.moe.weights = WeightFormat::kInt4G32;
+  const auto input = Prepare(variant);
+  ASSERT_TRUE(input.ok()) << input.status();
+  const Ceiling ceiling = MakeCeiling(*input, "step");
+  ASSERT_TRUE(ceiling.speedup.has_value()) << ceiling.arithmetic;
+  EXPECT_GT(*ceiling.speedup, 1);
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr("moe."));
+  EXPECT_THAT(ceiling.arithmetic, testing::Not(HasSubstr("attention")));
+}
+
+TEST_F(PrepareCeilingTest, PricesFewerExpertsABatchThoughEveryShapeStays) {
+  Plan variant = campaign_.baseline;
+  variant.moe.opportunistic_keep = 2;
+  const auto input = Prepare(variant);
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_THAT(MakeCeiling(*input, "step").arithmetic, HasSubstr("moe.gate_up"));
+}
+
+TEST_F(PrepareCeilingTest, HasNoneForWhatActsOutsideOfTheOps) {
+  Plan variant = campaign_.baseline;
+  variant.launch.graph = GraphMode::kFull;
+  variant.moe.weights = WeightFormat::kInt4G32;
+  EXPECT_THAT(std::string(Prepare(variant).status().message()), HasSubstr("launch.graph"));
+  variant = campaign_.baseline;
+  variant.process_env = {{"OMP_WAIT_POLICY", "active"}};
+  EXPECT_FALSE(Prepare(variant).ok());
+}
+
+TEST_F(PrepareCeilingTest, HasNoneWhenRanksDiffer) {
+  Plan variant = campaign_.baseline;
+  variant.parallel.tensor = 1;
+  EXPECT_FALSE(Prepare(variant).ok());
+}
+
+}  // namespace
+}  // namespace lastflop

@@ -1,0 +1,273 @@
+#include "planner/rank.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/planner/campaign_builder.h"
+
+namespace lastflop {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Ids(const Ranking& ranking) {
+  std::vector<std::string> ids;
+  for (const RankedIntervention& one : ranking.interventions) {
+    ids.push_back(one.id);
+  }
+  return ids;
+}
+
+TEST(MakeRankingTest, RanksByNetGainOverTheMix) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("small", 1.05, 1.05).Measured("large", 1.0, 1.3);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("large", "small"));
+  const RankedIntervention& large = Find(ranking, "large");
+  EXPECT_EQ(large.place, 1);
+  EXPECT_EQ(large.effect, Effect::kFaster);
+  const double speedup = 1 / (0.25 / 1.0 + 0.75 / 1.3);
+  EXPECT_NEAR(large.mix->estimate, speedup, 0.003);
+  EXPECT_NEAR(large.gain->net_gpu_hours, 50000 * (1 - 1 / speedup) * 0.8 - 8 * 40, 100);
+  EXPECT_LT(*large.gain->low, large.gain->net_gpu_hours);
+  EXPECT_NEAR(*large.break_even_gpu_hours, 8 * 40 / ((1 - 1 / speedup) * 0.8), 20);
+}
+
+TEST(MakeRankingTest, GivesTokensPerSecondOfBothArms) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("faster", 1.25, 1.25);
+  const Ranking ranking = MakeRanking(builder.results());
+  const PointResult& point = Find(ranking, "faster").points[1];
+  EXPECT_NEAR(*point.baseline_tokens_per_s, 64 / 4000e-6, 50);
+  EXPECT_NEAR(*point.variant_tokens_per_s, 1.25 * 64 / 4000e-6, 60);
+}
+
+TEST(MakeRankingTest, CallsASmallDifferenceInLargeNoiseNoWin) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.03).Measured("noise", 1.005, 1.005, 0.03);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_NE(Find(ranking, "noise").effect, Effect::kFaster);
+  EXPECT_NE(Find(ranking, "noise").effect, Effect::kSlower);
+  EXPECT_THAT(ranking.answer, HasSubstr("Nothing measured beats the baseline beyond noise"));
+  EXPECT_THAT(ranking.sequence, IsEmpty());
+}
+
+TEST(MakeRankingTest, LetsNoiseOrderNothing) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.03).Measured("noisy-but-dear", 1.006, 1.006, 0.03);
+  builder.last().effort.likely_hours = 80;
+  builder.Measured("cheap", 1.0, 1.0, 0.03);
+  // Neither is proven: both count as 1, and the one that costs less stands first.
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("cheap", "noisy-but-dear"));
+}
+
+TEST(MakeRankingTest, KeepsPlacesContiguousAndPutsTheRestAtTheEndWithAReason) {
+  CampaignBuilder builder;
+  builder.Baseline(1000)
+      .Failed("crashing", FailureKind::kCrashed, "signal 9")
+      .Measured("slower", 0.8, 0.8)
+      .Failed("pinned", FailureKind::kUnsupported, "no persisting cache")
+      .Measured("not-a-number", 1.5, 1.5)
+      .Measured("faster", 1.2, 1.2);
+  CampaignResults& results = builder.results();
+  for (AttemptRecord& attempt : results.attempts) {
+    if (attempt.result.trial_id == "t8") {  // not-a-number at batch 1.
+      attempt.result.samples[3].pair.variant_us = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  Intervention missing;
+  missing.id = "missing";
+  results.campaign.interventions.push_back(missing);
+  const Ranking ranking = MakeRanking(results);
+  EXPECT_THAT(Ids(ranking),
+              ElementsAre("faster", "slower", "pinned", "not-a-number", "crashing", "missing"));
+  EXPECT_EQ(ranking.interventions[0].place, 1);
+  EXPECT_EQ(ranking.interventions[1].place, 2);
+  for (size_t i = 2; i < 6; ++i) {
+    EXPECT_FALSE(ranking.interventions[i].place.has_value()) << i;
+    EXPECT_FALSE(ranking.interventions[i].mix.has_value()) << i;
+    EXPECT_FALSE(ranking.interventions[i].reason.empty()) << i;
+  }
+  EXPECT_EQ(Find(ranking, "not-a-number").standing, Standing::kInvalid);
+  EXPECT_EQ(Find(ranking, "crashing").standing, Standing::kFailed);
+  EXPECT_EQ(Find(ranking, "pinned").standing, Standing::kUnsupported);
+  EXPECT_EQ(Find(ranking, "missing").standing, Standing::kNotRun);
+}
+
+TEST(MakeRankingTest, CallsATimeOfZeroInvalidAndNotInfinitelyFast) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("zero", 1.2, 1.2);
+  builder.results().attempts.back().result.samples[0].pair.variant_us = 0;
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_EQ(Find(ranking, "zero").points[1].standing, Standing::kInvalid);
+  EXPECT_EQ(Find(ranking, "zero").standing, Standing::kInvalid);
+  EXPECT_FALSE(Find(ranking, "zero").place.has_value());
+}
+
+TEST(MakeRankingTest, LeavesUnrankedWhatIsFasterThanTheDeclaredPeak) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Failed("absurd", FailureKind::kImpossible,
+                                "3.1 us is under the 40.0 us that the declared peak allows");
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_EQ(Find(ranking, "absurd").standing, Standing::kInvalid);
+  EXPECT_THAT(Find(ranking, "absurd").reason, HasSubstr("declared peak"));
+}
+
+TEST(MakeRankingTest, GivesNoSpeedupWithoutABaseline) {
+  CampaignBuilder builder;
+  builder.Failed("unused", FailureKind::kCrashed, "x");
+  CampaignBuilder other;
+  other.Baseline(1000).Measured("faster", 1.5, 1.5);
+  for (TrialRecord& trial : other.results().trials) {
+    if (trial.spec.intervention_id == kBaselineId) {
+      trial.state = TrialState::kFailed;
+      trial.reason = "signal 11, 3 attempts";
+    }
+  }
+  const Ranking ranking = MakeRanking(other.results());
+  EXPECT_FALSE(Find(ranking, "faster").mix.has_value());
+  EXPECT_FALSE(Find(ranking, "faster").points[0].speedup.has_value());
+  EXPECT_FALSE(Find(ranking, "faster").place.has_value());
+  EXPECT_THAT(ranking.answer, HasSubstr("No answer: the baseline has no result"));
+}
+
+TEST(MakeRankingTest, MakesTheTotalNotAvailableWhereAPointHasNoResultAndSaysOverWhichShare) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("half", 1.3, 1.3);
+  builder.results().trials.back().state = TrialState::kCancelled;
+  builder.results().trials.back().reason = "budget.wall is over";
+  const RankedIntervention half = Find(MakeRanking(builder.results()), "half");
+  EXPECT_TRUE(half.points[0].speedup.has_value());
+  EXPECT_FALSE(half.mix.has_value());
+  EXPECT_EQ(half.standing, Standing::kNotRun);
+  EXPECT_THAT(half.reason, HasSubstr("75% of the time"));
+  EXPECT_THAT(half.reason, HasSubstr("budget.wall is over"));
+}
+
+TEST(MakeRankingTest, SwitchesAPerBatchInterventionOnOnlyWhereItIsProvenFaster) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("switched", 1.4, 0.7);
+  builder.last().switchable = Switchable::kPerBatch;
+  const RankedIntervention switched = Find(MakeRanking(builder.results()), "switched");
+  EXPECT_TRUE(switched.points[0].enabled);
+  EXPECT_FALSE(switched.points[1].enabled);
+  EXPECT_NEAR(switched.mix->estimate, 1 / (0.25 / 1.4 + 0.75), 0.003);
+  EXPECT_EQ(switched.effect, Effect::kFaster);
+  EXPECT_THAT(switched.reason, HasSubstr("on at decode b1"));
+}
+
+TEST(MakeRankingTest, RanksLossyOnesApartUnlessTheBudgetAdmitsTheirError) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("exact", 1.1, 1.1).Measured("lossy", 1.6, 1.6);
+  builder.last().quality = Quality::kLossy;
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    attempt.result.check_before.error_to_baseline = 0.04;
+  }
+  Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("exact", "lossy"));
+  EXPECT_FALSE(Find(ranking, "lossy").place.has_value());
+  EXPECT_TRUE(Find(ranking, "lossy").mix.has_value());
+  EXPECT_DOUBLE_EQ(*Find(ranking, "lossy").error, 0.04);
+  EXPECT_FALSE(Find(ranking, "exact").error.has_value());
+
+  builder.results().campaign.budget.max_error = 0.05;
+  ranking = MakeRanking(builder.results());
+  EXPECT_EQ(Find(ranking, "lossy").place, 1);
+}
+
+TEST(MakeRankingTest, OrdersByImpactAndSaysSoWhenNoGpuHoursAreGiven) {
+  CampaignBuilder builder;
+  builder.results().campaign.economics.gpu_hours.reset();
+  builder.Baseline(1000).Measured("dear", 1.3, 1.3);
+  builder.last().effort.likely_hours = 400;
+  builder.Measured("cheap", 1.1, 1.1);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_EQ(ranking.order, RankingOrder::kImpact);
+  EXPECT_THAT(ranking.order_note, HasSubstr("economics.gpu_hours is not given"));
+  EXPECT_THAT(Ids(ranking), ElementsAre("dear", "cheap"));
+  EXPECT_FALSE(Find(ranking, "dear").gain.has_value());
+  EXPECT_THAT(Ids(MakeRanking(builder.results(), {.order = RankingOrder::kPerHour})),
+              ElementsAre("cheap", "dear"));
+}
+
+TEST(MakeRankingTest, BreaksTiesByEffortThenTierThenId) {
+  CampaignBuilder builder;
+  builder.results().campaign.economics.engineer_hour_in_gpu_hours = 0;
+  builder.Baseline(1000, 0.03);
+  builder.Measured("b", 1, 1, 0.03).last().tier = 2;
+  builder.Measured("c", 1, 1, 0.03).last().tier = 1;
+  builder.Measured("a", 1, 1, 0.03).last().tier = 2;
+  builder.Measured("d", 1, 1, 0.03).last().effort.likely_hours = 4;
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("d", "c", "a", "b"));
+}
+
+TEST(MakeRankingTest, WarnsWhenTheBaselineDriftsMoreThanAClaimedGain) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("claimed", 1.0, 1.0);
+  builder.last().claim = Claim{.low = 1.02, .high = std::nullopt};
+  for (PairSample& sample : builder.results().attempts.back().result.samples) {
+    sample.pair.baseline_us *= 1.05;
+    sample.pair.variant_us *= 1.05;
+  }
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_NEAR(*ranking.baseline[1].drift, 0.05, 0.005);
+  EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("more than the 2.0% that claimed")));
+}
+
+TEST(MakeRankingTest, CallsTheSamePlanUnderTwoNamesNeitherFasterNorSlower) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.01).Measured("one-name", 1, 1, 0.01).Measured("other-name", 1, 1, 0.01);
+  for (const RankedIntervention& one : MakeRanking(builder.results()).interventions) {
+    EXPECT_TRUE(one.effect == Effect::kSame || one.effect == Effect::kUndecided) << one.id;
+  }
+}
+
+TEST(MakeRankingTest, GivesOnePairNoIntervalAndNoVerdict) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("once", 1.5, 1.5);
+  CampaignResults& results = builder.results();
+  results.campaign.points.pop_back();
+  std::erase_if(results.trials, [](const TrialRecord& t) { return t.spec.point_index == 1; });
+  std::erase_if(results.attempts, [](const AttemptRecord& a) {
+    return a.result.trial_id != "t0" && (a.result.trial_id != "t2" || a.result.launch > 0);
+  });
+  results.attempts.back().result.samples.resize(1);
+  const RankedIntervention once = Find(MakeRanking(results), "once");
+  ASSERT_TRUE(once.mix.has_value());
+  EXPECT_FALSE(once.mix->low.has_value());
+  EXPECT_EQ(once.effect, Effect::kUndecided);
+  EXPECT_FALSE(once.points[0].noise.has_value());
+}
+
+TEST(MakeRankingTest, NamesAFieldThatRanWithAnotherValueThanAsked) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("one-shot", 1.2, 1.2);
+  Plan ran = builder.results().campaign.baseline;
+  ran.collectives.all_reduce = AllReduceAlgorithm::kRing;
+  for (TrialRecord& trial : builder.results().trials) {
+    if (trial.spec.intervention_id == "one-shot") {
+      trial.spec.variant.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
+    }
+  }
+  builder.results().attempts.back().result.effective_variant = CanonicalText(ran);
+  EXPECT_THAT(MakeRanking(builder.results()).warnings,
+              testing::Contains(HasSubstr("asked for collectives.all_reduce=one_shot, ran ring")));
+}
+
+TEST(BestSoFarTest, NamesTheLargestSpeedupAndItsPoint) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  EXPECT_EQ(BestSoFar(builder.results()), "");
+  builder.Measured("fused-moe", 1.21, 1.05, 0).Measured("slower", 0.5, 0.5, 0);
+  EXPECT_EQ(BestSoFar(builder.results()), "fused-moe 1.21x at decode b1 c4096");
+}
+
+}  // namespace
+}  // namespace lastflop

@@ -1,0 +1,89 @@
+#include "planner/sequence.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "planner/rank.h"
+#include "tests/planner/campaign_builder.h"
+
+namespace lastflop {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Ids(const Ranking& ranking) {
+  std::vector<std::string> ids;
+  for (const SequenceStep& step : ranking.sequence) {
+    ids.push_back(step.id);
+  }
+  return ids;
+}
+
+TEST(RecommendSequenceTest, StacksTheProductOfTheSpeedupsAndInventsNoMeasuredStack) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("a", 1.2, 1.2, 0).Measured("b", 1.1, 1.1, 0);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("a", "b"));
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, 1.32, 1e-9);
+  EXPECT_DOUBLE_EQ(ranking.sequence[1].cumulative_effort_hours, 16);
+  EXPECT_FALSE(ranking.sequence[1].measured_stack.has_value());
+}
+
+TEST(RecommendSequenceTest, FillsTheBudgetWithTheBestSetNotTheBestSingle) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("big", 1.25, 1.25, 0);
+  builder.last().effort.likely_hours = 24;
+  builder.Measured("left", 1.18, 1.18, 0).Measured("right", 1.18, 1.18, 0);
+  builder.results().campaign.budget.effort_hours = 24;
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("left", "right"));
+}
+
+TEST(RecommendSequenceTest, HonoursExcludesAndPatchesOfTheSameField) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("a", 1.3, 1.3, 0);
+  builder.last().excludes = {"b"};
+  builder.last().set = {{.path = "moe.kernel", .value = "fused"}};
+  builder.Measured("b", 1.1, 1.1, 0).Measured("c", 1.05, 1.05, 0);
+  builder.last().set = {{.path = "moe.kernel", .value = "reference"}};
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("a"));
+}
+
+TEST(RecommendSequenceTest, BuildsWhatIsNeededFirstAndCountsItOnce) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("top", 1.5, 1.5, 0);
+  builder.last().needs = {"ground"};
+  builder.Measured("ground", 1.2, 1.2, 0);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("ground", "top"));
+  // `top` was measured with `ground` in place.
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, 1.5, 1e-9);
+  // Its gain pays for both.
+  EXPECT_NEAR(Find(ranking, "top").gain->net_gpu_hours, 50000 * (1 - 1 / 1.5) * 0.8 - 16 * 40,
+              1e-6);
+}
+
+TEST(RecommendSequenceTest, TakesAlongANeededOneThatIsNotFasterItself) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("top", 1.5, 1.5, 0);
+  builder.last().needs = {"enabler"};
+  builder.Measured("enabler", 1.0, 1.0, 0);
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("enabler", "top"));
+}
+
+TEST(RecommendSequenceTest, LeavesOutLossyOnesAndWhatDoesNotEarnItsEffort) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("lossy", 1.5, 1.5, 0);
+  builder.last().quality = Quality::kLossy;
+  builder.Measured("dear", 1.05, 1.05, 0);
+  builder.last().effort.likely_hours = 4000;
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(ranking.sequence, IsEmpty());
+  EXPECT_THAT(ranking.answer, testing::HasSubstr("does not earn its effort"));
+}
+
+}  // namespace
+}  // namespace lastflop
