@@ -1,0 +1,392 @@
+#include "report/document.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "report/format.h"
+
+namespace lastflop {
+namespace {
+
+Tone ToneOf(std::optional<Effect> effect) {
+  if (!effect.has_value()) return Tone::kMuted;
+  switch (*effect) {
+    case Effect::kFaster:
+      return Tone::kGood;
+    case Effect::kSlower:
+      return Tone::kBad;
+    case Effect::kSame:
+      return Tone::kPlain;
+    case Effect::kUndecided:
+      return Tone::kUnsure;
+  }
+  return Tone::kPlain;
+}
+
+Tone ToneOf(Standing standing) {
+  switch (standing) {
+    case Standing::kMeasured:
+      return Tone::kPlain;
+    case Standing::kInvalid:
+    case Standing::kFailed:
+      return Tone::kBad;
+    default:
+      return Tone::kMuted;
+  }
+}
+
+Tone ToneOf(ClaimVerdict verdict) {
+  switch (verdict) {
+    case ClaimVerdict::kConfirmed:
+    case ClaimVerdict::kExceeded:
+      return Tone::kGood;
+    case ClaimVerdict::kRefuted:
+    case ClaimVerdict::kImpossible:
+      return Tone::kBad;
+    case ClaimVerdict::kPartial:
+    case ClaimVerdict::kUndecided:
+      return Tone::kUnsure;
+    case ClaimVerdict::kNone:
+      return Tone::kMuted;
+  }
+  return Tone::kPlain;
+}
+
+Cell Known(std::string text, Tone tone = Tone::kPlain) {
+  const bool is_known = text != kNotAvailable;
+  return {std::move(text), is_known ? tone : Tone::kMuted};
+}
+
+Cell Word(absl::string_view word, Tone tone) { return {std::string(word), tone}; }
+
+std::string PlaceText(const RankedIntervention& one) {
+  if (one.place.has_value()) {
+    return absl::StrCat(*one.place);
+  }
+  return one.mix.has_value() ? "apart" : kNotAvailable;
+}
+
+std::string GainText(const std::optional<Gain>& gain) {
+  if (!gain.has_value()) {
+    return kNotAvailable;
+  }
+  std::string text = FormatCount(gain->net_gpu_hours, /*sign=*/true);
+  if (gain->low.has_value() && gain->high.has_value()) {
+    absl::StrAppend(&text, " (", FormatCount(gain->low, true), " to ",
+                    FormatCount(gain->high, true), ")");
+  }
+  return text;
+}
+
+Section SequenceSection(const Ranking& ranking) {
+  Section section{.id = "sequence",
+                  .title = "Recommended sequence",
+                  .note = ranking.sequence_note,
+                  .table = {},
+                  .items = {}};
+  if (ranking.sequence.empty()) {
+    return section;
+  }
+  section.table.columns = {{"step", true, 0},
+                           {"intervention", false, 0},
+                           {"effort", true, 1},
+                           {"effort so far", true, 2},
+                           {"speedup alone", true, 0},
+                           {"stack (modelled)", true, 0},
+                           {"stack (measured)", true, 3}};
+  int step = 0;
+  for (const SequenceStep& one : ranking.sequence) {
+    section.table.rows.push_back({{absl::StrCat(++step), Tone::kMuted},
+                                  {one.id, Tone::kStrong},
+                                  {FormatHours(one.effort_hours)},
+                                  {FormatHours(one.cumulative_effort_hours)},
+                                  {FormatSpeedup(one.speedup), Tone::kGood},
+                                  {FormatSpeedup(one.expected_stack)},
+                                  Known(FormatSpeedup(one.measured_stack))});
+  }
+  return section;
+}
+
+Section RankingSection(const Ranking& ranking) {
+  Section section{
+      .id = "ranking",
+      .title = "Ranking",
+      .note = absl::StrCat("Order: ", ranking.order_note, ". Each interval holds at ",
+                           absl::StrFormat("%.4g%%", 100 * ranking.interval_confidence),
+                           ", so that the verdicts of all comparisons hold together at ",
+                           absl::StrFormat("%.4g%%", 100 * ranking.confidence),
+                           "; the minimum effect is ",
+                           absl::StrFormat("%.4g%%", 100 * ranking.min_effect), "."),
+      .table = {},
+      .items = {}};
+  section.table.columns = {{"place", true, 0},
+                           {"intervention", false, 0},
+                           {"tier", true, 8},
+                           {"effort", true, 3},
+                           {"risk", false, 7},
+                           {"quality", false, 9},
+                           {"claim", false, 4},
+                           {"ceiling", true, 5},
+                           {"speedup in the mix", true, 0},
+                           {"pairs", true, 8},
+                           {"net gain (GPU-h)", true, 2},
+                           {"break-even (GPU-h)", true, 6},
+                           {"per hour", true, 6},
+                           {"standing", false, 1},
+                           {"effect", false, 0},
+                           {"claim verdict", false, 1},
+                           {"fidelity", false, 9}};
+  for (const RankedIntervention& one : ranking.interventions) {
+    const Tone name = one.place.has_value() ? Tone::kStrong : Tone::kMuted;
+    section.table.rows.push_back(
+        {{PlaceText(one), Tone::kMuted},
+         {one.id, name},
+         {absl::StrCat(one.tier)},
+         {FormatHours(one.effort.likely_hours)},
+         {std::string(ToWord(one.risk))},
+         {std::string(ToWord(one.quality))},
+         {FormatClaim(one.claim), one.claim.has_value() ? Tone::kPlain : Tone::kMuted},
+         Known(FormatSpeedup(one.ceiling)),
+         Known(FormatFigure(one.mix), ToneOf(one.effect)),
+         Known(one.mix.has_value() ? absl::StrCat(one.mix->num_pairs) : kNotAvailable),
+         Known(GainText(one.gain)),
+         Known(FormatCount(one.break_even_gpu_hours)),
+         Known(FormatCount(one.gain_per_hour, /*sign=*/true)),
+         Word(ToWord(one.standing), ToneOf(one.standing)),
+         {FormatEffect(one.effect), ToneOf(one.effect)},
+         Word(ToWord(one.claim_verdict), ToneOf(one.claim_verdict)),
+         {std::string(ToWord(one.fidelity)),
+          one.fidelity == Fidelity::kFull ? Tone::kPlain : Tone::kUnsure}});
+  }
+  return section;
+}
+
+std::string TokensText(const PointResult& point) {
+  if (!point.baseline_tokens_per_s.has_value()) {
+    return kNotAvailable;
+  }
+  return absl::StrCat(FormatNumber(point.baseline_tokens_per_s), " -> ",
+                      FormatNumber(point.variant_tokens_per_s));
+}
+
+Section PointsSection(const Ranking& ranking) {
+  Section section{.id = "points", .title = "At each point", .note = "", .table = {}, .items = {}};
+  section.table.columns = {{"intervention", false, 0}, {"point", false, 0}, {"time share", true, 5},
+                           {"speedup", true, 0},       {"pairs", true, 4},  {"tokens/s", true, 2},
+                           {"ceiling", true, 5},       {"noise", true, 6},  {"detectable", true, 6},
+                           {"standing", false, 1},     {"effect", false, 0}};
+  for (const RankedIntervention& one : ranking.interventions) {
+    for (const PointResult& point : one.points) {
+      section.table.rows.push_back(
+          {{one.id, Tone::kStrong},
+           {absl::StrCat(point.label, point.enabled ? "" : " (off)")},
+           {FormatPercent(point.time_share)},
+           Known(FormatFigure(point.speedup), ToneOf(point.effect)),
+           Known(point.speedup.has_value() ? absl::StrCat(point.speedup->num_pairs)
+                                           : kNotAvailable),
+           Known(TokensText(point)),
+           Known(FormatSpeedup(point.ceiling)),
+           Known(FormatPercent(point.noise)),
+           Known(FormatPercent(point.detectable_effect)),
+           Word(ToWord(point.standing), ToneOf(point.standing)),
+           {FormatEffect(point.effect), ToneOf(point.effect)}});
+    }
+  }
+  return section;
+}
+
+Section BaselineSection(const Ranking& ranking) {
+  Section section{.id = "baseline", .title = "Baseline", .note = "", .table = {}, .items = {}};
+  section.table.columns = {{"point", false, 0},    {"time share", true, 3},
+                           {"step (us)", true, 0}, {"tokens/s", true, 0},
+                           {"noise", true, 2},     {"against itself", true, 1},
+                           {"drift", true, 1},     {"unique experts", true, 4},
+                           {"imbalance", true, 4}, {"standing", false, 0}};
+  for (const BaselinePoint& point : ranking.baseline) {
+    section.table.rows.push_back({{point.label, Tone::kStrong},
+                                  {FormatPercent(point.time_share)},
+                                  Known(FormatNumber(point.step_us)),
+                                  Known(FormatNumber(point.tokens_per_s)),
+                                  Known(FormatPercent(point.noise)),
+                                  Known(FormatFigure(point.against_itself)),
+                                  Known(FormatPercent(point.drift, /*sign=*/true)),
+                                  Known(FormatNumber(point.unique_experts)),
+                                  Known(FormatNumber(point.imbalance)),
+                                  Word(ToWord(point.standing), ToneOf(point.standing))});
+  }
+  return section;
+}
+
+Section BreakdownSection(const Ranking& ranking) {
+  Section section{.id = "breakdown",
+                  .title = "Where the step's time goes",
+                  .note = "",
+                  .table = {},
+                  .items = {}};
+  if (ranking.breakdown.empty()) {
+    section.note = "n/a: no breakdown of the baseline was measured at every point.";
+    return section;
+  }
+  section.note = absl::StrCat("The baseline's average step over the mix takes ",
+                              FormatNumber(ranking.breakdown_step_us),
+                              " us; time that no op claims is host. After: n/a until a stack is "
+                              "measured.");
+  section.table.columns = {{"category", false, 0}, {"us", true, 0}, {"share", true, 0}};
+  for (const BaselinePoint& point : ranking.baseline) {
+    section.table.columns.push_back({point.label, true, 2});
+  }
+  for (const BreakdownShare& part : ranking.breakdown) {
+    std::vector<Cell> row = {Word(ToWord(part.category), Tone::kStrong),
+                             {FormatNumber(part.us)},
+                             {FormatPercent(part.share)}};
+    for (const BaselinePoint& point : ranking.baseline) {
+      const auto found = std::find_if(
+          point.breakdown.begin(), point.breakdown.end(),
+          [&part](const BreakdownShare& one) { return one.category == part.category; });
+      row.push_back(found == point.breakdown.end() ? Known(kNotAvailable)
+                                                   : Known(FormatPercent(found->share)));
+    }
+    section.table.rows.push_back(std::move(row));
+  }
+  return section;
+}
+
+// Why an intervention is not worth building now; "" when it may be.
+std::string WhyNot(const RankedIntervention& one) {
+  if (one.ranks_apart && one.mix.has_value()) {
+    return absl::StrCat("ranks apart: ", one.reason);
+  }
+  if (!one.place.has_value()) {
+    return absl::StrCat(ToWord(one.standing), one.reason.empty() ? "" : ": ", one.reason);
+  }
+  if (one.claim_verdict == ClaimVerdict::kImpossible ||
+      one.claim_verdict == ClaimVerdict::kRefuted) {
+    return absl::StrCat(FormatEffect(one.effect), "; claim ", ToWord(one.claim_verdict), ": ",
+                        one.claim_reason);
+  }
+  if (one.effect != Effect::kFaster) {
+    return absl::StrCat(FormatEffect(one.effect), ": ", FormatFigure(one.mix), " in the mix",
+                        one.reason.empty() ? "" : "; ", one.reason);
+  }
+  if (one.gain.has_value() && one.gain->net_gpu_hours <= 0) {
+    return absl::StrCat("faster, but the effort costs more than it saves: ", GainText(one.gain),
+                        " GPU-hours");
+  }
+  return "";
+}
+
+Section WhyNotSection(const Ranking& ranking) {
+  Section section{.id = "why-not",
+                  .title = "What will not help, and why",
+                  .note = "",
+                  .table = {},
+                  .items = {}};
+  section.table.columns = {{"intervention", false, 0}, {"why", false, 0}};
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (std::string why = WhyNot(one); !why.empty()) {
+      section.table.rows.push_back({{one.id, Tone::kStrong}, {std::move(why)}});
+    }
+  }
+  if (section.table.rows.empty()) {
+    section.table = {};
+    section.note = "Everything that was tried is proven faster.";
+  }
+  return section;
+}
+
+Section ClaimsSection(const Ranking& ranking) {
+  Section section{.id = "claims", .title = "Claims", .note = "", .table = {}, .items = {}};
+  section.table.columns = {{"intervention", false, 0},
+                           {"verdict", false, 0},
+                           {"what was compared", false, 0},
+                           {"source of the claim", false, 3}};
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (one.claim.has_value()) {
+      section.table.rows.push_back({{one.id, Tone::kStrong},
+                                    Word(ToWord(one.claim_verdict), ToneOf(one.claim_verdict)),
+                                    {one.claim_reason},
+                                    {one.claim->source, Tone::kMuted}});
+    }
+  }
+  if (section.table.rows.empty()) {
+    section.table = {};
+    section.note = "Nothing was claimed.";
+  }
+  return section;
+}
+
+Section PredictionSection(const Ranking& ranking) {
+  Section section{.id = "prediction",
+                  .title = "Predicted against measured",
+                  .note = "",
+                  .table = {},
+                  .items = {}};
+  section.table.columns = {{"intervention", false, 0},
+                           {"predicted", true, 0},
+                           {"measured", true, 0},
+                           {"error", true, 0}};
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (one.predicted_speedup.has_value()) {
+      section.table.rows.push_back({{one.id, Tone::kStrong},
+                                    {FormatSpeedup(one.predicted_speedup)},
+                                    Known(FormatFigure(one.mix)),
+                                    Known(FormatPercent(one.prediction_error, /*sign=*/true))});
+    }
+  }
+  if (section.table.rows.empty()) {
+    section.table = {};
+    section.note = "n/a: nothing was predicted.";
+  }
+  return section;
+}
+
+Section ListSection(std::string id, std::string title, std::string none,
+                    std::vector<std::string> items) {
+  Section section{
+      .id = std::move(id), .title = std::move(title), .note = "", .table = {}, .items = {}};
+  if (items.empty()) {
+    section.note = std::move(none);
+  }
+  section.items = std::move(items);
+  return section;
+}
+
+Section EnvironmentSection(const Ranking& ranking) {
+  Section section{
+      .id = "environment", .title = "Environment", .note = "", .table = {}, .items = {}};
+  section.table.columns = {{"what", false, 0}, {"value", false, 0}};
+  for (const auto& [key, value] : ranking.environment) {
+    section.table.rows.push_back({{key, Tone::kStrong}, {value}});
+  }
+  if (section.table.rows.empty()) {
+    section.table = {};
+    section.note = "n/a: nothing ran.";
+  }
+  return section;
+}
+
+}  // namespace
+
+Document MakeDocument(const Ranking& ranking) {
+  Document document;
+  document.title = ranking.campaign_name;
+  document.question = ranking.question;
+  document.answer = ranking.answer;
+  document.sections = {SequenceSection(ranking),
+                       RankingSection(ranking),
+                       PointsSection(ranking),
+                       BaselineSection(ranking),
+                       BreakdownSection(ranking),
+                       WhyNotSection(ranking),
+                       ClaimsSection(ranking),
+                       PredictionSection(ranking),
+                       ListSection("warnings", "Warnings", "None.", ranking.warnings),
+                       EnvironmentSection(ranking),
+                       ListSection("assumptions", "Assumptions", "None.", ranking.assumptions)};
+  return document;
+}
+
+}  // namespace lastflop

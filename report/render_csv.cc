@@ -1,0 +1,115 @@
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "report/format.h"
+#include "report/render.h"
+
+namespace lastflop {
+namespace {
+
+constexpr char kHeader[] =
+    "campaign,place,id,title,tier,effort_hours,risk,quality,claim_low,claim_high,claim_of,"
+    "claim_verdict,point,time_share,standing,effect,speedup,low,high,pairs,origin,"
+    "baseline_us,variant_us,baseline_tokens_per_s,variant_tokens_per_s,ceiling,"
+    "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason\r\n";
+
+// Fields of one row, in the order of the header. What is not known is an empty field.
+class Row {
+ public:
+  void Text(absl::string_view text) { Add(CsvField(text)); }
+  void Number(std::optional<double> value) {
+    Add(value.has_value() && std::isfinite(*value) ? absl::StrFormat("%.9g", *value) : "");
+  }
+  std::string Line() const { return absl::StrCat(absl::StrJoin(fields_, ","), "\r\n"); }
+
+ private:
+  void Add(std::string field) { fields_.push_back(std::move(field)); }
+  std::vector<std::string> fields_;
+};
+
+Row StartRow(const Ranking& ranking, const RankedIntervention& one) {
+  Row row;
+  row.Text(ranking.campaign_name);
+  row.Number(one.place.has_value() ? std::optional<double>(*one.place) : std::nullopt);
+  row.Text(one.id);
+  row.Text(one.title);
+  row.Number(one.tier);
+  row.Number(one.effort.likely_hours);
+  row.Text(ToWord(one.risk));
+  row.Text(ToWord(one.quality));
+  row.Number(one.claim.has_value() ? std::optional(one.claim->low) : std::nullopt);
+  row.Number(one.claim.has_value() ? one.claim->high : std::nullopt);
+  row.Text(one.claim.has_value() ? one.claim->of : "");
+  row.Text(ToWord(one.claim_verdict));
+  return row;
+}
+
+void AddFigure(const std::optional<SpeedupFigure>& figure, Row& row) {
+  row.Number(figure.has_value() ? std::optional(figure->estimate) : std::nullopt);
+  row.Number(figure.has_value() ? figure->low : std::nullopt);
+  row.Number(figure.has_value() ? figure->high : std::nullopt);
+  row.Number(figure.has_value() ? std::optional(static_cast<double>(figure->num_pairs))
+                                : std::nullopt);
+  row.Text(figure.has_value() ? ToWord(figure->origin) : "");
+}
+
+std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
+  Row row = StartRow(ranking, one);
+  row.Text("mix");
+  row.Number(1);
+  row.Text(ToWord(one.standing));
+  row.Text(one.effect.has_value() ? ToWord(*one.effect) : "");
+  AddFigure(one.mix, row);
+  for (int i = 0; i < 4; ++i) {
+    row.Number(std::nullopt);  // Times and tokens/s are of a point.
+  }
+  row.Number(one.ceiling);
+  row.Number(one.gain.has_value() ? std::optional(one.gain->net_gpu_hours) : std::nullopt);
+  row.Number(one.break_even_gpu_hours);
+  row.Number(one.gain_per_hour);
+  row.Text(ToWord(one.fidelity));
+  row.Number(one.error);
+  row.Text(one.reason);
+  return row.Line();
+}
+
+std::string PointLine(const Ranking& ranking, const RankedIntervention& one,
+                      const PointResult& point) {
+  Row row = StartRow(ranking, one);
+  row.Text(point.label);
+  row.Number(point.time_share);
+  row.Text(ToWord(point.standing));
+  row.Text(point.effect.has_value() ? ToWord(*point.effect) : "");
+  AddFigure(point.speedup, row);
+  row.Number(point.baseline_us);
+  row.Number(point.variant_us);
+  row.Number(point.baseline_tokens_per_s);
+  row.Number(point.variant_tokens_per_s);
+  row.Number(point.ceiling);
+  for (int i = 0; i < 3; ++i) {
+    row.Number(std::nullopt);  // Gains are of the mix.
+  }
+  row.Text(ToWord(point.fidelity));
+  row.Number(point.error);
+  row.Text(point.reason);
+  return row.Line();
+}
+
+}  // namespace
+
+std::string RenderCsv(const Ranking& ranking) {
+  std::string out = kHeader;
+  for (const RankedIntervention& one : ranking.interventions) {
+    out += MixLine(ranking, one);
+    for (const PointResult& point : one.points) {
+      out += PointLine(ranking, one, point);
+    }
+  }
+  return out;
+}
+
+}  // namespace lastflop

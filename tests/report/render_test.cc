@@ -1,0 +1,170 @@
+#include "report/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/main/golden.h"
+#include "tests/report/report_fixture.h"
+
+namespace lastflop {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The records of RFC 4180 text.
+std::vector<std::vector<std::string>> ParseCsv(const std::string& text) {
+  std::vector<std::vector<std::string>> records = {{""}};
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '"' && i + 1 < text.size() && text[i + 1] == '"') {
+        records.back().back().push_back(text[++i]);
+      } else if (c == '"') {
+        quoted = false;
+      } else {
+        records.back().back().push_back(c);
+      }
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == ',') {
+      records.back().emplace_back();
+    } else if (c == '\n') {
+      records.push_back({""});
+    } else if (c != '\r') {
+      records.back().back().push_back(c);
+    }
+  }
+  records.pop_back();
+  return records;
+}
+
+TEST(RenderTest, PrintsTheTableAsPeopleReadIt) {
+  ExpectGolden("report.txt", RenderTable(ExampleRanking(), /*color=*/false, /*width=*/200));
+}
+
+TEST(RenderTest, DropsColumnsRatherThanBreakingLinesOnANarrowTerminal) {
+  const std::string table = RenderTable(ExampleRanking(), /*color=*/false, /*width=*/80);
+  ExpectGolden("report_narrow.txt", table);
+  for (const absl::string_view line : absl::StrSplit(table, '\n')) {
+    EXPECT_LE(line.size(), 80) << line;
+  }
+}
+
+TEST(RenderTest, ColoursOnlyWhenAsked) {
+  EXPECT_THAT(RenderTable(ExampleRanking(), /*color=*/false, 120), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(RenderTable(ExampleRanking(), /*color=*/true, 120), HasSubstr("\x1b[32m1.213x"));
+}
+
+TEST(RenderTest, PrintsMarkdown) { ExpectGolden("report.md", RenderMarkdown(ExampleRanking())); }
+
+TEST(RenderTest, PrintsCsv) { ExpectGolden("report.csv", RenderCsv(ExampleRanking())); }
+
+TEST(RenderTest, PrintsJson) { ExpectGolden("report.json", RenderJson(ExampleRanking())); }
+
+TEST(RenderTest, PrintsAPageWithoutVegaThatLoadsNothing) {
+  const std::string page = RenderHtml(ExampleRanking(), /*vega_script=*/"");
+  ExpectGolden("report.html", page);
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+  EXPECT_THAT(page, Not(HasSubstr("href=")));
+  EXPECT_THAT(page, HasSubstr("<svg class=\"plain\""));
+}
+
+TEST(RenderTest, EmbedsVegaOnceWhenThereIsOne) {
+  const std::string page = RenderHtml(ExampleRanking(), "var vega = 'here';");
+  EXPECT_THAT(page, HasSubstr("<script>var vega = 'here';</script>"));
+}
+
+TEST(RenderTest, WritesMissingNumbersAsNotAvailableAndNeverAsZero) {
+  Ranking ranking = ExampleRanking();
+  ranking.interventions = {ranking.interventions[4]};
+  const nlohmann::json json = nlohmann::json::parse(RenderJson(ranking));
+  const nlohmann::json& one = json["ranking"][0];
+  for (const char* key : {"place", "ceiling", "net_gain_gpu_hours", "break_even_gpu_hours",
+                          "per_hour", "effect", "error", "predicted"}) {
+    EXPECT_TRUE(one[key].is_null()) << key;
+  }
+  EXPECT_TRUE(one["speedup"]["estimate"].is_null());
+  EXPECT_TRUE(one["points"][0]["tokens_per_s"]["variant"].is_null());
+  EXPECT_EQ(one["standing"], "unsupported");
+  EXPECT_THAT(RenderTable(ranking, false, 200), HasSubstr("n/a"));
+}
+
+TEST(RenderTest, ShowsHostileTextLiterallyInHtml) {
+  const std::string page = RenderHtml(HostileRanking(), "var vega;");
+  EXPECT_THAT(page, HasSubstr("<h1>=a&lt;b&gt;&amp;&quot;c&#39;, d=1+1|x\n&lt;/SCRIPT&gt;"));
+  // What is in a script element cannot end it: only the page's own tags are left.
+  EXPECT_THAT(page, Not(HasSubstr("</SCRIPT")));
+  EXPECT_THAT(page, Not(HasSubstr("<!--")));
+  EXPECT_THAT(page, Not(HasSubstr("a<b>")));
+}
+
+TEST(RenderTest, GivesHostileTextBackFromCsv) {
+  const std::vector<std::vector<std::string>> records = ParseCsv(RenderCsv(HostileRanking()));
+  ASSERT_GT(records.size(), 1);
+  for (size_t i = 1; i < records.size(); ++i) {
+    ASSERT_EQ(records[i].size(), records[0].size());
+    EXPECT_EQ(records[i][0], kHostileName);
+  }
+}
+
+TEST(RenderTest, KeepsMarkdownTablesIntactAroundHostileText) {
+  size_t num_cells = 0;
+  for (const absl::string_view line : absl::StrSplit(RenderMarkdown(HostileRanking()), '\n')) {
+    if (line.empty() || line.front() != '|') {
+      num_cells = 0;
+      continue;
+    }
+    size_t cells = 0;
+    for (size_t i = 1; i < line.size(); ++i) {
+      cells += line[i] == '|' && line[i - 1] != '\\' ? 1 : 0;
+    }
+    EXPECT_TRUE(num_cells == 0 || cells == num_cells) << line;
+    num_cells = cells;
+  }
+  EXPECT_THAT(RenderMarkdown(HostileRanking()), Not(HasSubstr("</SCRIPT>")));
+}
+
+TEST(RenderTest, KeepsJsonValidWithHostileTextAndNumbersThatAreNone) {
+  const nlohmann::json json = nlohmann::json::parse(RenderJson(HostileRanking()));
+  EXPECT_EQ(json["campaign"], kHostileName);
+  EXPECT_TRUE(json["ranking"][0]["ceiling"].is_null());
+  EXPECT_TRUE(json["ranking"][0]["error"].is_null());
+}
+
+TEST(RenderTest, LetsNoHostileTextMoveTheCursor) {
+  EXPECT_THAT(RenderTable(HostileRanking(), /*color=*/false, 120), Not(HasSubstr("\x1b")));
+}
+
+TEST(RenderTest, ExportsEverySampleOfEveryAttempt) {
+  const std::string text = ExportJson(ExampleRanking(), ExampleResults());
+  ExpectGolden("export.json", text);
+  const nlohmann::json json = nlohmann::json::parse(text);
+  const nlohmann::json& trial = json["trials"][0];
+  EXPECT_EQ(trial["attempts"].size(), 3);
+  EXPECT_EQ(trial["attempts"][0]["failure"]["kind"], "crashed");
+  ASSERT_EQ(trial["samples"].size(), 2);
+  EXPECT_EQ(trial["samples"][0]["variant_us"], 80);
+  EXPECT_EQ(trial["samples"][0]["authoritative"], true);
+  EXPECT_TRUE(trial["samples"][1]["variant_us"].is_null());
+  EXPECT_EQ(trial["samples"][1]["authoritative"], false);
+}
+
+TEST(SafeFileNameTest, LeavesNothingThatAShellOrAPathWouldRead) {
+  EXPECT_EQ(SafeFileName("kimi-k2.5_int4"), "kimi-k2.5_int4");
+  EXPECT_EQ(SafeFileName(kHostileName), "a-b-c-d-1-1-x-SCRIPT---_-y-z-31m");
+  EXPECT_EQ(SafeFileName("../../etc/passwd"), "etc-passwd");
+  EXPECT_EQ(SafeFileName("--help"), "help");
+  EXPECT_EQ(SafeFileName("\xe2\x98\x83"), "campaign");
+  EXPECT_LE(SafeFileName(std::string(500, 'x')).size(), 80);
+}
+
+}  // namespace
+}  // namespace lastflop
