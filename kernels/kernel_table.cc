@@ -28,8 +28,8 @@ constexpr KernelInfo kKernels[] = {
      "moe.weights moe.tile_order moe.group_m", "one product per expert over its tokens"},
     {"swiglu", "moe.swiglu ffn.swiglu shared.swiglu", "cpu", "", "", "silu(gate) * up"},
     {"moe_combine", "moe.combine", "cpu", "", "", "weighted sum of a token's experts"},
-    {"fused_moe", "moe.fused", "cpu", "bf16 fp8_block fp8 int4_g32 int4_g128", "moe.weights moe.tile_order",
-     "gate_up, activation, down and combine in one kernel"},
+    {"fused_moe", "moe.fused", "cpu", "bf16 fp8_block fp8 int4_g32 int4_g128",
+     "moe.weights moe.tile_order", "gate_up, activation, down and combine in one kernel"},
     {"sample", "sampling", "cpu", "", "", "greedy choice over ranks"},
 };
 

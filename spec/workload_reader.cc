@@ -172,10 +172,11 @@ void CheckTraces(const YamlValue& value, const std::vector<Point>& points, const
     if (num_experts != model.num_experts ||
         (num_layers != 1 && num_layers != model.num_moe_layers() &&
          num_layers != model.num_layers)) {
-      diagnostics.Error(value.location, "workload.routing",
-                        absl::StrCat(point.routing.trace_file, " has ", num_layers, " layers of ",
-                                     num_experts, " experts; the model has ", model.num_layers, " layers, ",
-                                     model.num_moe_layers(), " of them MoE layers of ", model.num_experts));
+      diagnostics.Error(
+          value.location, "workload.routing",
+          absl::StrCat(point.routing.trace_file, " has ", num_layers, " layers of ", num_experts,
+                       " experts; the model has ", model.num_layers, " layers, ",
+                       model.num_moe_layers(), " of them MoE layers of ", model.num_experts));
       return;
     }
   }
