@@ -132,34 +132,26 @@ double TouchedOpShare(const Step& step, const std::set<std::string>& touched) {
                           : static_cast<double>(num_touched) / static_cast<double>(step.ops.size());
 }
 
-ExpertLoad LoadOf(const ExpectedLoad& expected, double scale) {
-  ExpertLoad load = expected.most_loaded_rank;
-  load.pairs *= scale;
-  return load;
-}
-
-absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Plan& plan, const Point& point) {
+absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Plan& plan, const Point& point,
+                                  ExpectedLoads& loads) {
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(campaign.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
   const Layout layout = MakeLayout(campaign.model, plan, /*rank=*/0);
   const int64_t replicas = layout.data_attention ? 1 : layout.num_replicas;
   const int64_t num_tokens =
       SequencesOfReplica(point.batch, replicas, 0) * QueryTokens(plan, point);
-  const int64_t sampled = std::min(num_tokens, kMostSampledTokens);
-  LASTFLOP_ASSIGN_OR_RETURN(
-      const ExpectedLoad expected,
-      EstimateLoad(campaign.model, point.routing, sampled, layout.expert_groups,
-                   plan.moe.opportunistic_keep, kDraws));
   StepOptions options;
   options.layers_kept = campaign.layers_kept;
-  options.load = LoadOf(expected, static_cast<double>(num_tokens) / static_cast<double>(sampled));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      options.load, loads.MostLoaded(campaign.model, point, num_tokens, layout.expert_groups,
+                                     plan.moe.opportunistic_keep));
   return MakeStep(campaign.model, plan, point, /*rank=*/0, options);
 }
 
 // Whether each field that differs shows in the ops on its own. One that does not acts where no
 // floor reaches, and the variant may be faster than any sum of ops says.
 absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, const Plan& variant,
-                             const Point& point, const Step& baseline_step) {
+                             const Point& point, const Step& baseline_step, ExpectedLoads& loads) {
   const OpsByName baseline_ops = GroupByName(baseline_step);
   for (const PlanDifference& difference : DiffPlans(baseline, variant)) {
     if (absl::StartsWith(difference.path, "decode.speculative")) {
@@ -167,7 +159,7 @@ absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, con
     }
     Plan single = baseline;
     LASTFLOP_RETURN_IF_ERROR(SetPlanField(difference.path, difference.to, single));
-    const absl::StatusOr<Step> step = ExpectedStep(campaign, single, point);
+    const absl::StatusOr<Step> step = ExpectedStep(campaign, single, point, loads);
     // A field that needs its neighbours to be feasible changes the step for sure.
     if (step.ok() && TouchedNames(baseline_ops, GroupByName(*step)).empty()) {
       return absl::FailedPreconditionError(
@@ -178,6 +170,23 @@ absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, con
 }
 
 }  // namespace
+
+absl::StatusOr<ExpertLoad> ExpectedLoads::MostLoaded(const Model& model, const Point& point,
+                                                     int64_t tokens, int64_t expert_groups,
+                                                     int64_t opportunistic_keep) {
+  const auto key = std::make_tuple(&point, tokens, expert_groups, opportunistic_keep);
+  if (const auto found = loads_.find(key); found != loads_.end()) {
+    return found->second;
+  }
+  const int64_t sampled = std::min(tokens, kMostSampledTokens);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const ExpectedLoad expected,
+      EstimateLoad(model, point.routing, sampled, expert_groups, opportunistic_keep, kDraws));
+  ExpertLoad load = expected.most_loaded_rank;
+  load.pairs *= static_cast<double>(tokens) / static_cast<double>(sampled);
+  loads_[key] = load;
+  return load;
+}
 
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
   const OpsByName variant = GroupByName(input.variant);
@@ -212,7 +221,8 @@ Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
 
 absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
                                             const Plan& baseline, const Plan& variant,
-                                            const Point& point, const StepBreakdown& breakdown) {
+                                            const Point& point, const StepBreakdown& breakdown,
+                                            ExpectedLoads& loads) {
   if (baseline.num_ranks() != variant.num_ranks() ||
       baseline.parallel.pipeline != variant.parallel.pipeline ||
       baseline.parallel.data != variant.parallel.data ||
@@ -221,9 +231,10 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
         "ranks, stages or replicas differ, so steps do not compare op by op");
   }
   CeilingInput input;
-  LASTFLOP_ASSIGN_OR_RETURN(input.baseline, ExpectedStep(campaign, baseline, point));
-  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, variant, point));
-  LASTFLOP_RETURN_IF_ERROR(CheckFieldsShow(campaign, baseline, variant, point, input.baseline));
+  LASTFLOP_ASSIGN_OR_RETURN(input.baseline, ExpectedStep(campaign, baseline, point, loads));
+  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, variant, point, loads));
+  LASTFLOP_RETURN_IF_ERROR(
+      CheckFieldsShow(campaign, baseline, variant, point, input.baseline, loads));
   input.layer_kinds = campaign.model.layer_kinds;
   input.machine = machine;
   input.breakdown = breakdown;

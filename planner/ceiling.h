@@ -1,13 +1,17 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/campaign.h"
 #include "planner/breakdown.h"
+#include "step/make_step.h"
 #include "step/op.h"
 
 namespace lastflop {
@@ -40,11 +44,24 @@ struct CeilingInput {
 // of the ops.
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
 
+// Expected routing of points, each sampled once. One campaign; one thread at a time.
+class ExpectedLoads {
+ public:
+  // `tokens` of `point` over `expert_groups`, as the most loaded rank sees them. `point` is the
+  // same object for the same point.
+  absl::StatusOr<ExpertLoad> MostLoaded(const Model& model, const Point& point, int64_t tokens,
+                                        int64_t expert_groups, int64_t opportunistic_keep);
+
+ private:
+  std::map<std::tuple<const Point*, int64_t, int64_t, int64_t>, ExpertLoad> loads_;
+};
+
 // Builds the input from plans: expected routing, the most loaded rank. The message says why there
 // is no ceiling: a plan without a step, a changed field that no op shows (launch, process,
 // overlap), or another number of ranks, whose steps do not compare op by op.
 absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
                                             const Plan& baseline, const Plan& variant,
-                                            const Point& point, const StepBreakdown& breakdown);
+                                            const Point& point, const StepBreakdown& breakdown,
+                                            ExpectedLoads& loads);
 
 }  // namespace lastflop

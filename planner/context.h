@@ -5,6 +5,7 @@
 
 #include "common/campaign_results.h"
 #include "planner/breakdown.h"
+#include "planner/ceiling.h"
 #include "planner/choice.h"
 #include "planner/pool.h"
 #include "planner/ranking.h"
@@ -44,7 +45,8 @@ RankingContext MakeContext(const CampaignResults& results);
 //
 // The mix needs every point; with `switchable: per_batch` the intervention is off (exactly 1) where
 // it is not proven faster, and where it cannot run at all.
-RankedIntervention JudgeIntervention(const RankingContext& context, size_t index);
+RankedIntervention JudgeIntervention(const RankingContext& context, size_t index,
+                                     ExpectedLoads& loads);
 
 // The speedup that an expectation may count on: the estimate where an effect is proven, else 1.
 double CountedSpeedup(const RankedIntervention& intervention);

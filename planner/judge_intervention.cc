@@ -59,7 +59,7 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
 }
 
 void SetCeilings(const RankingContext& context, const Intervention& intervention,
-                 JudgedPoint& judged) {
+                 ExpectedLoads& loads, JudgedPoint& judged) {
   PointResult& result = judged.result;
   const auto index = static_cast<size_t>(result.point_index);
   if (!context.breakdowns[index].has_value()) {
@@ -72,7 +72,7 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   const TrialSpec& spec = judged.trial->trial->spec;
   const absl::StatusOr<CeilingInput> input =
       PrepareCeiling(context.campaign(), context.results.machine, spec.baseline, spec.variant,
-                     context.campaign().points[index], *context.breakdowns[index]);
+                     context.campaign().points[index], *context.breakdowns[index], loads);
   if (!input.ok()) {
     result.ceiling_arithmetic = std::string(input.status().message());
     return;
@@ -86,7 +86,8 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   }
 }
 
-JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index, int point_index) {
+JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index, int point_index,
+                       ExpectedLoads& loads) {
   const Intervention& intervention = context.campaign().interventions[intervention_index];
   const auto at = static_cast<size_t>(point_index);
   const ChosenTrial& chosen = context.choices[intervention_index].points[at];
@@ -129,7 +130,7 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
       result.reason = "its samples give no estimate";
     }
   }
-  SetCeilings(context, intervention, judged);
+  SetCeilings(context, intervention, loads, judged);
   return judged;
 }
 
@@ -297,7 +298,8 @@ void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
 
 }  // namespace
 
-RankedIntervention JudgeIntervention(const RankingContext& context, size_t index) {
+RankedIntervention JudgeIntervention(const RankingContext& context, size_t index,
+                                     ExpectedLoads& loads) {
   const Intervention& intervention = context.campaign().interventions[index];
   RankedIntervention ranked;
   ranked.id = intervention.id;
@@ -315,7 +317,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
   ranked.choice_method = context.choices[index].method;
   std::vector<JudgedPoint> points;
   for (size_t point = 0; point < context.baseline.size(); ++point) {
-    points.push_back(JudgePoint(context, index, static_cast<int>(point)));
+    points.push_back(JudgePoint(context, index, static_cast<int>(point), loads));
     ranked.fidelity = std::max(ranked.fidelity, points.back().result.fidelity);
   }
   SetMix(context, points, ranked);

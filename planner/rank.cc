@@ -126,8 +126,9 @@ Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) 
   ranking.min_effect = campaign.measure.min_effect;
   ranking.baseline = context.baseline;
   ranking.breakdown = MixBreakdown(ranking.baseline, ranking.breakdown_step_us);
+  ExpectedLoads loads;
   for (size_t i = 0; i < campaign.interventions.size(); ++i) {
-    ranking.interventions.push_back(JudgeIntervention(context, i));
+    ranking.interventions.push_back(JudgeIntervention(context, i, loads));
   }
   std::stable_sort(ranking.interventions.begin(), ranking.interventions.end(),
                    [&ranking](const RankedIntervention& a, const RankedIntervention& b) {

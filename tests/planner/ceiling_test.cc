@@ -104,13 +104,15 @@ class PrepareCeilingTest : public ::testing::Test {
   }
 
   absl::StatusOr<CeilingInput> Prepare(const Plan& variant) {
-    return PrepareCeiling(campaign_, machine_, campaign_.baseline, variant, point_, breakdown_);
+    return PrepareCeiling(campaign_, machine_, campaign_.baseline, variant, point_, breakdown_,
+                          loads_);
   }
 
   Campaign campaign_;
   Point point_;
   Machine machine_;
   StepBreakdown breakdown_;
+  ExpectedLoads loads_;
 };
 
 TEST_F(PrepareCeilingTest, TouchesOnlyTheExpertsWhenTheirFormatChanges) {
