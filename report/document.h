@@ -14,6 +14,7 @@ enum class Tone { kPlain, kGood, kBad, kUnsure, kMuted, kStrong };
 struct Cell {
   std::string text;
   Tone tone = Tone::kPlain;
+  std::string detail;  // A second, smaller line where the form has room for one.
 };
 
 struct Column {

@@ -27,7 +27,7 @@ body {
   margin: 0; background: var(--bg); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
-main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 64px; }
+main { max-width: 1400px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 22px; line-height: 1.3; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 0 0 4px; }
 .question { color: var(--muted); margin: 4px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -52,6 +52,7 @@ td, td.num { overflow-wrap: break-word; }
 td.num, td.key { white-space: nowrap; }
 th.num, td.num { text-align: right; }
 .wide { min-width: 22ch; }
+td small { display: block; color: var(--muted); font-weight: 400; white-space: normal; min-width: 24ch; }
 .strong { font-weight: 600; }
 .good { color: var(--good); } .bad { color: var(--bad); } .unsure { color: var(--unsure); }
 .muted { color: var(--muted); }

@@ -36,16 +36,15 @@ bool IsFinding(const Column& column) {
 
 std::string CellHtml(const Column& column, const Cell& cell) {
   constexpr size_t kLongText = 44;
-  const char* kind = column.right ? "num" : (cell.tone == Tone::kStrong ? "key" : "");
-  if (!column.right && cell.text.size() > kLongText) {
-    kind = "wide";
-  }
+  const char* const kind = column.right ? "num" : (cell.text.size() > kLongText ? "wide" : "key");
   const std::string text = EscapeHtml(cell.text);
   const std::string inner =
       IsFinding(column) && cell.text != kNotAvailable
           ? absl::StrCat("<span class=\"pill ", ClassOf(cell.tone), "\">", text, "</span>")
           : text;
-  return absl::StrCat("<td class=\"", kind, " ", ClassOf(cell.tone), "\">", inner, "</td>");
+  const std::string detail =
+      cell.detail.empty() ? "" : absl::StrCat("<small>", EscapeHtml(cell.detail), "</small>");
+  return absl::StrCat("<td class=\"", kind, " ", ClassOf(cell.tone), "\">", inner, detail, "</td>");
 }
 
 void AppendTable(const Table& table, std::string& out) {
