@@ -158,6 +158,11 @@ PooledTrial Pool(const TrialRecord& trial, const std::vector<const AttemptRecord
   }
   if (trial.spec.settled.has_value()) {
     SetStanding(pooled, *trial.spec.settled, trial.spec.settled_reason);
+  } else if (trial.failure.has_value() &&
+             (trial.state == TrialState::kDone || trial.state == TrialState::kFailed)) {
+    // What the coordinator decided stands, also where no attempt could say it.
+    SetStanding(pooled, StandingOf(trial.failure->kind),
+                trial.reason.empty() ? FailureText(*trial.failure) : trial.reason);
   } else if (trial.state == TrialState::kDone) {
     PoolDone(pooled);
   } else {

@@ -72,6 +72,23 @@ TEST(PoolTrialsTest, TakesTheStandingFromTheKindOfFailure) {
   }
 }
 
+TEST(PoolTrialsTest, TakesTheCoordinatorsWordWhereNoAttemptReported) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  builder.results().attempts.clear();
+  TrialRecord& trial = builder.results().trials[0];
+  trial.failure = Failure{.kind = FailureKind::kUnsupported, .message = "process.env differs"};
+  TrialRecord& hung = builder.results().trials[1];
+  hung.state = TrialState::kFailed;
+  hung.failure = Failure{.kind = FailureKind::kTimeout, .message = "no end within 60 s"};
+  hung.reason = "no end within 60 s (3 attempts)";
+  const std::vector<PooledTrial> trials = PoolTrials(builder.results());
+  EXPECT_EQ(trials[0].standing, Standing::kUnsupported);
+  EXPECT_EQ(trials[0].reason, "process.env differs");
+  EXPECT_EQ(trials[1].standing, Standing::kFailed);
+  EXPECT_EQ(trials[1].reason, "no end within 60 s (3 attempts)");
+}
+
 TEST(PoolTrialsTest, KeepsWhatWasSettledBeforeItRan) {
   CampaignBuilder builder;
   builder.Baseline(1000);
