@@ -210,16 +210,12 @@ absl::StatusOr<CheckResult> CpuArm::Check(int64_t draw) {
   // All ops run, also after a mismatch: the other ranks are in the same collectives.
   for (size_t i = 0; i < step_->ops.size(); ++i) {
     const uint64_t seed = CounterRandom(static_cast<uint64_t>(draw), kTokenStream, i / 64);
-    LASTFLOP_ASSIGN_OR_RETURN(OpCheck check, CheckCpuOp(*step_, step_->ops[i], seed, after_op_));
-    if (std::isnan(check.error)) {
-      check.error = INFINITY;
-    }
-    if (worst_op != nullptr && !worst.ok()) {
+    LASTFLOP_ASSIGN_OR_RETURN(const OpCheck check,
+                              CheckCpuOp(*step_, step_->ops[i], seed, after_op_));
+    if (!worst.ok()) {
       continue;  // What follows a wrong op is wrong because of it.
     }
-    const bool is_worse =
-        !check.ok() || check.error * worst.tolerance > worst.error * check.tolerance;
-    if (worst_op == nullptr || is_worse) {
+    if (worst_op == nullptr || check.share() > worst.share()) {
       worst = check;
       worst_op = step_->ops[i].op;
     }

@@ -1,5 +1,7 @@
 #include "worker/cpu_check_op.h"
 
+#include <cmath>
+#include <limits>
 #include <variant>
 
 #include "common/random.h"
@@ -7,9 +9,18 @@
 
 namespace lastflop {
 
+double OpCheck::share() const {
+  if (std::isnan(error)) {
+    return std::numeric_limits<double>::infinity();
+  }
+  if (tolerance > 0) {
+    return error / tolerance;
+  }
+  return error > 0 ? std::numeric_limits<double>::infinity() : 0;
+}
+
 void OpCheck::Add(const OpCheck& other) {
-  // error / tolerance, without dividing by a tolerance of 0.
-  if (other.error * tolerance > error * other.tolerance || (ok() && !other.ok())) {
+  if (other.share() > share() || (share() == 0 && other.tolerance > tolerance)) {
     *this = other;
   }
 }

@@ -16,8 +16,9 @@ struct OpCheck {
   double error = 0;      // Largest relative row error, as kernels/tolerance.h measures it.
   double tolerance = 0;  // What it may be; 0 where results must be equal.
   std::string what;      // "keys in the cache": which result, where an op has several.
-  bool ok() const { return error <= tolerance; }
-  // The worse of both, by error over tolerance.
+  bool ok() const { return share() <= 1; }
+  double share() const;  // error / tolerance; infinity where results had to be equal and are not.
+  // The worse of both, by share.
   void Add(const OpCheck& other);
 };
 
