@@ -20,8 +20,10 @@ struct ExpertLoad {
 };
 
 struct StepOptions {
-  int64_t layers_kept = 0;  // 0: all. Else the first so many MoE layers (and no dense ones) run.
-  ExpertLoad load;          // Of one MoE layer; work of expert ops is priced with it.
+  // 0: all. Else the first so many MoE layers of a stage run, and the first dense one if there is
+  // any; Step's scales say how many each stands for.
+  int64_t layers_kept = 0;
+  ExpertLoad load;  // Of one MoE layer; work of expert ops is priced with it.
 };
 
 // The ops of `rank`'s step. InvalidArgument: an infeasible plan, with the arithmetic (as
@@ -51,6 +53,9 @@ struct MemoryFit {
   std::string Describe()
       const;  // "needs 84.1 GiB (weights 76.0, cache 6.1, workspace 2.0) of 80.0"
 };
+
+// The fit of the rank that needs most, with the kept layers. An infeasible plan never fits: its
+// weight_bytes are infinite.
 MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept,
                     double available_bytes);
 

@@ -112,11 +112,12 @@ absl::Status CheckCollectives(const Plan& plan) {
 }
 
 absl::Status CheckFormat(absl::string_view what, const WeightStorage& storage) {
-  if (CheckCpuWeightFormat(storage).ok()) {
-    return absl::OkStatus();
+  const absl::Status status = CheckCpuWeightFormat(storage);
+  if (status.ok()) {
+    return status;
   }
-  return Unsupported(what, ToWord(storage.format),
-                     "multiplies bf16, int4_g32 and int4_g128 weights only");
+  return absl::UnimplementedError(
+      absl::StrCat(what, "=", ToWord(storage.format), ": ", status.message()));
 }
 
 absl::Status CheckFormats(const Model& model, const Plan& plan) {

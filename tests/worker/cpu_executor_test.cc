@@ -115,6 +115,16 @@ TEST(CpuExecutorTest, RunsPrefillAndSpeculation) {
   EXPECT_EQ(OutputOf(model, speculative, TinyPoint(2)).size(), 2U * 4U * 64U);
 }
 
+TEST(CpuExecutorTest, OtherWeightFormatsAreOfTheSameModel) {
+  const Model model = TinyModel(AttentionKind::kGqa);
+  const std::vector<float> bf16 = OutputOf(model, PlanOf({{"moe.weights", "bf16"}}), TinyPoint());
+  for (const char* format : {"int4_g32", "fp8"}) {
+    const std::vector<float> out = OutputOf(model, PlanOf({{"moe.weights", format}}), TinyPoint());
+    EXPECT_GT(RelativeError(out, bf16), 1e-3) << format;
+    EXPECT_LT(RelativeError(out, bf16), 0.3) << format;
+  }
+}
+
 TEST(CpuExecutorTest, AnotherCacheFormatIsCloseAndNotEqual) {
   const Model model = TinyModel(AttentionKind::kGqa);
   const double error =
