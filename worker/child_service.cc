@@ -1,7 +1,6 @@
 #include "worker/child_service.h"
 
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,8 @@
 #include "absl/strings/strip.h"
 #include "collectives/gang.h"
 #include "common/campaign_json.h"
+#include "common/host.h"
+#include "common/parent_process.h"
 #include "common/status_macros.h"
 #include "lastflop/v1/child.pb.h"
 #include "proto/codec.h"
@@ -191,9 +192,7 @@ class Child {
 }  // namespace
 
 int RunChild(int parent_pid) {
-  // The signal covers a parent that dies later; the comparison one that is dead already.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent_pid) {
+  if (!DieWithParent(parent_pid, SIGKILL)) {
     return 1;
   }
   // Ctrl-C in a terminal reaches the whole group; the worker decides what happens to its child.

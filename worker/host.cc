@@ -1,8 +1,5 @@
 #include "worker/host.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -16,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "worker/cpu_host.h"
 
 namespace lastflop {
 namespace {
@@ -69,26 +67,6 @@ std::optional<int64_t> ControlGroupLimitBytes() {
   return std::nullopt;
 }
 
-int64_t LastLevelCacheBytes() {
-  int64_t largest = 0;
-  for (int index = 0; index < 8; ++index) {
-    const std::string text =
-        ReadFile(absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
-    absl::string_view digits = text;
-    int64_t unit = 1;
-    if (absl::ConsumeSuffix(&digits, "K")) {
-      unit = 1024;
-    } else if (absl::ConsumeSuffix(&digits, "M")) {
-      unit = 1024 * 1024;
-    }
-    int64_t value = 0;
-    if (absl::SimpleAtoi(digits, &value)) {
-      largest = std::max(largest, value * unit);
-    }
-  }
-  return largest;
-}
-
 std::string VectorLevel(absl::string_view flags) {
   if (HasFlag(flags, "avx512f") && HasFlag(flags, "avx512bw")) {
     return "avx512";
@@ -98,49 +76,13 @@ std::string VectorLevel(absl::string_view flags) {
 
 }  // namespace
 
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
-}
-
-std::string HostId() {
-  return absl::StrCat(ReadFile("/proc/sys/kernel/random/boot_id"), "/", HostName());
-}
-
-std::vector<int> UsableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) {
-        cores.push_back(core);
-      }
-    }
-  }
-  if (cores.empty()) {
-    cores.push_back(0);
-  }
-  return cores;
-}
-
-std::vector<int> CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks) {
-  const int num_cores = static_cast<int>(cores.size());
-  if (num_cores < num_ranks) {
-    return {cores[static_cast<size_t>(rank % num_cores)]};
-  }
-  const int begin = rank * num_cores / num_ranks;
-  const int end = (rank + 1) * num_cores / num_ranks;
-  return {cores.begin() + begin, cores.begin() + end};
-}
-
 Machine DetectCpuMachine() {
   const std::string flags = CpuInfo("flags");
-  const int64_t num_cores = static_cast<int64_t>(UsableCores().size());
+  const int64_t num_cores = static_cast<int64_t>(AllowedCores().size());
   Machine machine;
   machine.name = "detected";
   machine.backend = "cpu";
-  machine.device_name = CpuInfo("model name");
+  machine.device_name = CpuModelName();
   machine.architecture = absl::StrCat("x86_64 ", VectorLevel(flags));
   machine.num_devices = num_cores;
   machine.num_cores = num_cores;

@@ -2,8 +2,6 @@
 // that a worker spawns to run kernels; with --print it says what this host has.
 
 #include <signal.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -16,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/parent_process.h"
 #include "worker/child_service.h"
 #include "worker/print.h"
 #include "worker/worker_client.h"
@@ -26,12 +25,6 @@ namespace {
 std::atomic<bool> stop_requested{false};
 
 void RequestStop(int /*signal*/) { stop_requested = true; }
-
-// Dies with the process `parent_pid`, which started this one.
-bool FollowParent(int parent_pid) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  return getppid() == parent_pid;
-}
 
 absl::StatusOr<std::string> ReadToken(const std::string& file) {
   std::ifstream in(file);
@@ -110,7 +103,7 @@ int Main(int argc, char** argv) {
               << options.channel.server << "' --device '" << options.device << "'\n";
     return kExitUsage;
   }
-  if (parent_pid != 0 && !FollowParent(parent_pid)) {
+  if (parent_pid != 0 && !DieWithParent(parent_pid, SIGTERM)) {
     return kExitUnreachable;
   }
   return ServeCoordinator(options, token_file);

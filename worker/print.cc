@@ -8,9 +8,11 @@
 
 #include "common/campaign_json.h"
 #include "common/exit_codes.h"
+#include "common/host.h"
 #include "common/machine.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kernel_table.h"
+#include "worker/cpu_host.h"
 #include "worker/doctor.h"
 #include "worker/host.h"
 #include "worker/read_curve.h"
@@ -23,7 +25,7 @@ using Json = nlohmann::ordered_json;
 int PrintMachine() {
   Machine machine = DetectCpuMachine();
   const absl::StatusOr<std::unique_ptr<ThreadPool>> pool =
-      ThreadPool::Create({.cores = UsableCores()});
+      ThreadPool::Create({.cores = AllowedCores()});
   if (!pool.ok()) {
     std::cerr << "lastflop-worker: " << pool.status().message() << "\n";
     return kExitInternal;

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/campaign_json.h"
+#include "common/host.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "lastflop/v1/worker.grpc.pb.h"

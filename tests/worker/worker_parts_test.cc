@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "worker/cpu_host.h"
 #include "worker/device_lock.h"
 #include "worker/host.h"
 #include "worker/message_pipe.h"
@@ -19,14 +20,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(CoresOfRankTest, GivesRanksDisjointCores) {
-  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 0, 2), ElementsAre(0, 1));
-  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 1, 2), ElementsAre(2, 3, 4));
-  EXPECT_THAT(CoresOfRank({4, 6}, 0, 1), ElementsAre(4, 6));
+  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 0, 2).cores, ElementsAre(0, 1));
+  EXPECT_THAT(CoresOfRank({0, 1, 2, 3, 4}, 1, 2).cores, ElementsAre(2, 3, 4));
+  EXPECT_THAT(CoresOfRank({4, 6}, 0, 1).cores, ElementsAre(4, 6));
 }
 
 TEST(CoresOfRankTest, SharesCoresWhenThereAreFewerThanRanks) {
-  EXPECT_THAT(CoresOfRank({0, 1}, 2, 4), ElementsAre(0));
-  EXPECT_THAT(CoresOfRank({0, 1}, 3, 4), ElementsAre(1));
+  EXPECT_THAT(CoresOfRank({0, 1}, 2, 4).cores, ElementsAre(0));
+  EXPECT_THAT(CoresOfRank({0, 1}, 3, 4).cores, ElementsAre(1));
 }
 
 TEST(DetectCpuMachineTest, KnowsThisHost) {
@@ -34,7 +35,6 @@ TEST(DetectCpuMachineTest, KnowsThisHost) {
   EXPECT_GE(machine.num_cores, 1);
   EXPECT_GT(machine.memory_bytes, 0);
   EXPECT_EQ(machine.backend, "cpu");
-  EXPECT_FALSE(HostId().empty());
   EXPECT_EQ(BuildHash().size(), 16u);
 }
 
