@@ -1,0 +1,76 @@
+// watch, cancel, report and export: one campaign that exists.
+
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
+#include "cli/print_report.h"
+#include "cli/progress.h"
+#include "cli/read_results.h"
+#include "common/exit_codes.h"
+#include "planner/rank.h"
+#include "report/render.h"
+
+namespace lastflop {
+
+int WatchCommand(const IdFlags& flags, Io& io) {
+  absl::StatusOr<std::unique_ptr<CoordinatorClient>> client = CoordinatorClient::Open(flags.source);
+  if (!client.ok()) {
+    return ExitCodeFor(client.status(), io.err);
+  }
+  CampaignState state = CampaignState::kRunning;
+  absl::Status status;
+  {
+    ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
+    status =
+        (*client)->Watch(flags.id, flags.after_sequence, InterruptFlag(), [&](const Event& event) {
+          progress.Show(event);
+          state = event.summary.state;
+          return true;
+        });
+  }
+  if (!status.ok()) {
+    return ExitCodeFor(status, io.err);
+  }
+  if (InterruptFlag()) {
+    return kExitInterrupted;
+  }
+  io.err << "campaign " << flags.id << ": " << ToWord(state) << "\n";
+  if (state == CampaignState::kBaselineFailed) {
+    return kExitRegression;
+  }
+  return state == CampaignState::kDone ? kExitFinished : kExitUnfinished;
+}
+
+int CancelCommand(const IdFlags& flags, Io& io) {
+  absl::StatusOr<std::unique_ptr<CoordinatorClient>> client = CoordinatorClient::Open(flags.source);
+  const absl::StatusOr<int> cancelled =
+      client.ok() ? (*client)->Cancel(flags.id) : absl::StatusOr<int>(client.status());
+  if (!cancelled.ok()) {
+    return ExitCodeFor(cancelled.status(), io.err);
+  }
+  io.out << *cancelled << " trials cancelled\n";
+  return kExitFinished;
+}
+
+int ReportCommand(const IdFlags& flags, Io& io) {
+  const absl::StatusOr<CampaignResults> results = ReadResults(flags.source, flags.id);
+  if (!results.ok()) {
+    return ExitCodeFor(results.status(), io.err);
+  }
+  PrintReport(*results, flags.format, flags.by, io);
+  return kExitFinished;
+}
+
+int ExportCommand(const IdFlags& flags, Io& io) {
+  const absl::StatusOr<CampaignResults> results = ReadResults(flags.source, flags.id);
+  if (!results.ok()) {
+    return ExitCodeFor(results.status(), io.err);
+  }
+  io.out << ExportJson(MakeRanking(*results), *results) << std::flush;
+  return kExitFinished;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/words.h"
+#include "report/render.h"
+
+// What the command line says, parsed. Filled by cli/main.cc alone.
+namespace lastflop {
+
+// Where results are: a coordinator, or a database file that none has open.
+struct SourceFlags {
+  std::string server;
+  std::string db;
+  std::string token_file;
+  std::string tls_ca_file;
+  std::string tls_server_name;
+};
+
+struct CampaignFlags {
+  std::string file;
+  std::vector<std::string> overrides;  // --set path=value
+  std::string fidelity;                // "" or a word of Fidelity.
+};
+
+struct RunFlags {
+  CampaignFlags campaign;
+  std::string db = "lastflop.db";
+  int workers = 0;  // 0: as many as the largest plan has ranks.
+  std::string format = "table";
+  std::string by = "net_gain";
+  bool verbose = false;
+};
+
+struct SubmitFlags {
+  CampaignFlags campaign;
+  SourceFlags source;
+  std::string submission_id;
+  bool watch = false;
+};
+
+struct IdFlags {
+  SourceFlags source;
+  std::string id;  // Campaign id, unique prefix, or name.
+  std::string format = "table";
+  std::string by = "net_gain";
+  int64_t after_sequence = 0;
+  bool verbose = false;
+};
+
+struct ListFlags {
+  SourceFlags source;
+  std::string format = "table";
+};
+
+struct LogsFlags {
+  SourceFlags source;
+  std::string of;  // Worker id, "coordinator" or "" for all.
+  bool follow = false;
+};
+
+struct ModelFlags {
+  std::string file;
+  std::string format = "table";
+};
+
+struct HostFlags {
+  std::string format = "table";
+};
+
+}  // namespace lastflop

@@ -1,0 +1,61 @@
+#include "cli/load_campaign.h"
+
+#include <string>
+#include <vector>
+
+#include "cli/read_file.h"
+#include "common/share_path.h"
+#include "common/status_macros.h"
+#include "spec/campaign_reader.h"
+#include "spec/model_reader.h"
+#include "step/make_step.h"
+
+namespace lastflop {
+namespace {
+
+// The ops that a claim of op:NAME may name: of rank 0 at the first point.
+absl::StatusOr<std::vector<std::string>> OpNames(const Campaign& campaign, const Plan& plan) {
+  StepOptions options;
+  options.layers_kept = campaign.layers_kept;
+  LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(campaign.model, plan, campaign.points.front(),
+                                                      /*rank=*/0, options));
+  std::vector<std::string> names;
+  for (const Op& op : step.ops) {
+    names.push_back(op.name);
+  }
+  return names;
+}
+
+CampaignHooks MakeHooks() {
+  CampaignHooks hooks;
+  hooks.read_model = [](const std::string& path) { return ReadModelFile(path); };
+  hooks.check_plan = [](const Campaign& campaign, const Plan& plan) {
+    return CheckFeasible(campaign.model, plan);
+  };
+  hooks.check_point = [](const Campaign& campaign, const Plan& plan, const Point& point) {
+    return CheckPoint(campaign.model, plan, point);
+  };
+  hooks.op_names = OpNames;
+  if (const absl::StatusOr<std::string> share = SharePath("experiments/machines"); share.ok()) {
+    hooks.machines_directory = *share;
+  }
+  return hooks;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
+  if (flags.fidelity == ToWord(Fidelity::kPredicted)) {
+    return absl::InvalidArgumentError(
+        "--fidelity predicted: this build predicts nothing yet; full or shard");
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadWholeFile(flags.file));
+  LASTFLOP_ASSIGN_OR_RETURN(Campaign campaign,
+                            ReadCampaignFile(flags.file, flags.overrides, MakeHooks()));
+  if (!flags.fidelity.empty()) {
+    campaign.fidelity = FromWord<Fidelity>(flags.fidelity);
+  }
+  return LoadedCampaign{.campaign = std::move(campaign), .source_yaml = std::move(source)};
+}
+
+}  // namespace lastflop

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/flags.h"
+#include "common/campaign.h"
+
+namespace lastflop {
+
+struct LoadedCampaign {
+  Campaign campaign;
+  std::string source_yaml;
+};
+
+// Reads and validates the campaign file with its overrides, and everything that it names, and holds
+// its plans against the model. InvalidArgument: every error of the file, a line each, as
+// `FILE:LINE:COLUMN: path: message`.
+absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags);
+
+}  // namespace lastflop

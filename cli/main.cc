@@ -1,0 +1,216 @@
+// The command lastflop: parses flags, then one function a verb (cli/commands.h).
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "common/exit_codes.h"
+#include "planner/ranking.h"
+#include "report/render.h"
+
+namespace lastflop {
+namespace {
+
+template <typename E>
+std::vector<std::string> WordsOf() {
+  std::vector<std::string> words;
+  for (const auto& [value, word] : EnumWords<E>::kWords) {
+    words.emplace_back(word);
+  }
+  return words;
+}
+
+struct AllFlags {
+  RunFlags run;
+  SubmitFlags submit;
+  CampaignFlags validate;
+  ListFlags list;
+  IdFlags show, watch, cancel, resume, report, exported;
+  ListFlags workers;
+  LogsFlags logs;
+  ModelFlags model;
+  HostFlags kernels, doctor;
+};
+
+void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
+  verb.add_option("FILE", flags.file)->required();
+  verb.add_option("--set", flags.overrides)->allow_extra_args(false);
+  verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
+}
+
+void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {
+  auto* server = verb.add_option("--server", flags.server)->envname("LASTFLOP_SERVER");
+  if (is_required) {
+    server->required();
+  }
+  verb.add_option("--token-file", flags.token_file)->envname("LASTFLOP_TOKEN_FILE");
+  verb.add_option("--tls-ca", flags.tls_ca_file)->envname("LASTFLOP_TLS_CA");
+  verb.add_option("--tls-server-name", flags.tls_server_name);
+}
+
+// A coordinator or a database: exactly one, since they can disagree.
+void AddSource(CLI::App& verb, SourceFlags& flags) {
+  AddServer(verb, flags, /*is_required=*/false);
+  verb.add_option("--db", flags.db)->excludes("--server");
+}
+
+void AddFormat(CLI::App& verb, std::string& format, const std::vector<std::string>& formats) {
+  verb.add_option("-o,--output", format)->check(CLI::IsMember(formats));
+}
+
+void AddReport(CLI::App& verb, std::string& format, std::string& by) {
+  AddFormat(verb, format, WordsOf<ReportFormat>());
+  verb.add_option("--by", by)->check(CLI::IsMember(WordsOf<RankingOrder>()));
+}
+
+const std::vector<std::string>& RowFormats() {
+  static const std::vector<std::string> formats = {"table", "json", "csv", "md"};
+  return formats;
+}
+
+void Declare(CLI::App& app, AllFlags& flags) {
+  app.set_help_flag();  // cli/help/*.txt answer --help.
+  app.require_subcommand(1);
+  const auto verb = [&](const char* name) {
+    CLI::App* sub = app.add_subcommand(name);
+    sub->set_help_flag();
+    return sub;
+  };
+  CLI::App* run = verb("run");
+  AddCampaign(*run, flags.run.campaign);
+  run->add_option("--db", flags.run.db);
+  run->add_option("--workers", flags.run.workers)->check(CLI::Range(1, 4096));
+  run->add_flag("-v,--verbose", flags.run.verbose);
+  AddReport(*run, flags.run.format, flags.run.by);
+  CLI::App* submit = verb("submit");
+  AddCampaign(*submit, flags.submit.campaign);
+  AddServer(*submit, flags.submit.source, true);
+  submit->add_option("--submission-id", flags.submit.submission_id);
+  submit->add_flag("--watch", flags.submit.watch);
+  AddCampaign(*verb("validate"), flags.validate);
+  CLI::App* list = verb("list");
+  AddSource(*list, flags.list.source);
+  AddFormat(*list, flags.list.format, RowFormats());
+  CLI::App* show = verb("show");
+  show->add_option("ID", flags.show.id);
+  AddSource(*show, flags.show.source);
+  AddFormat(*show, flags.show.format, RowFormats());
+  CLI::App* watch = verb("watch");
+  watch->add_option("ID", flags.watch.id)->required();
+  AddServer(*watch, flags.watch.source, true);
+  watch->add_option("--after", flags.watch.after_sequence)->check(CLI::NonNegativeNumber);
+  CLI::App* cancel = verb("cancel");
+  cancel->add_option("ID", flags.cancel.id)->required();
+  AddServer(*cancel, flags.cancel.source, true);
+  CLI::App* resume = verb("resume");
+  resume->add_option("ID", flags.resume.id);
+  AddSource(*resume, flags.resume.source);
+  resume->add_flag("-v,--verbose", flags.resume.verbose);
+  AddReport(*resume, flags.resume.format, flags.resume.by);
+  CLI::App* report = verb("report");
+  report->add_option("ID", flags.report.id);
+  AddSource(*report, flags.report.source);
+  AddReport(*report, flags.report.format, flags.report.by);
+  CLI::App* exported = verb("export");
+  exported->add_option("ID", flags.exported.id);
+  AddSource(*exported, flags.exported.source);
+  CLI::App* workers = verb("workers");
+  AddServer(*workers, flags.workers.source, true);
+  AddFormat(*workers, flags.workers.format, RowFormats());
+  CLI::App* logs = verb("logs");
+  logs->add_option("SOURCE", flags.logs.of);
+  AddServer(*logs, flags.logs.source, true);
+  logs->add_flag("-f,--follow", flags.logs.follow);
+  CLI::App* model = verb("model");
+  model->add_option("FILE", flags.model.file)->required();
+  AddFormat(*model, flags.model.format, {"table", "json"});
+  AddFormat(*verb("kernels"), flags.kernels.format, RowFormats());
+  AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
+}
+
+int Dispatch(const std::string& verb, const AllFlags& flags, Io& io) {
+  if (verb == "run") return RunCommand(flags.run, io);
+  if (verb == "submit") return SubmitCommand(flags.submit, io);
+  if (verb == "validate") return ValidateCommand(flags.validate, io);
+  if (verb == "list") return ListCommand(flags.list, io);
+  if (verb == "show") return ShowCommand(flags.show, io);
+  if (verb == "watch") return WatchCommand(flags.watch, io);
+  if (verb == "cancel") return CancelCommand(flags.cancel, io);
+  if (verb == "resume") return ResumeCommand(flags.resume, io);
+  if (verb == "report") return ReportCommand(flags.report, io);
+  if (verb == "export") return ExportCommand(flags.exported, io);
+  if (verb == "workers") return WorkersCommand(flags.workers, io);
+  if (verb == "logs") return LogsCommand(flags.logs, io);
+  if (verb == "model") return ModelCommand(flags.model, io);
+  if (verb == "kernels") return KernelsCommand(flags.kernels, io);
+  return DoctorCommand(flags.doctor, io);
+}
+
+int TerminalWidth() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 120;
+}
+
+// "--help" or "-h" anywhere, "help [VERB]", and nothing at all.
+bool AnswersHelp(const std::vector<std::string>& arguments, int& code) {
+  std::string verb;
+  bool is_asked = arguments.empty();
+  for (const std::string& argument : arguments) {
+    is_asked = is_asked || argument == "--help" || argument == "-h" || argument == "help";
+    if (verb.empty() && argument != "help" && argument.front() != '-') {
+      verb = argument;
+    }
+  }
+  if (!is_asked) {
+    return false;
+  }
+  const absl::string_view text = HelpText(verb.empty() ? "lastflop" : verb);
+  if (text.empty()) {
+    std::cerr << "lastflop: no verb '" << verb << "'; `lastflop --help` lists them\n";
+    code = kExitUsage;
+  } else {
+    (arguments.empty() ? std::cerr : std::cout) << text;
+    code = arguments.empty() ? kExitUsage : kExitFinished;
+  }
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  int code = kExitFinished;
+  if (arguments.size() == 1 && arguments[0] == "--version") {
+    std::cout << "lastflop " << LASTFLOP_VERSION << "\n";
+    return code;
+  }
+  if (AnswersHelp(arguments, code)) {
+    return code;
+  }
+  CLI::App app{"lastflop"};
+  AllFlags flags;
+  Declare(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "lastflop: " << error.what() << "\nsee `lastflop --help`\n";
+    return kExitUsage;
+  }
+  Io io{.out = std::cout,
+        .err = std::cerr,
+        .is_out_terminal = isatty(STDOUT_FILENO) == 1,
+        .is_err_terminal = isatty(STDERR_FILENO) == 1,
+        .width = TerminalWidth()};
+  return Dispatch(app.get_subcommands().front()->get_name(), flags, io);
+}
+
+}  // namespace
+}  // namespace lastflop
+
+int main(int argc, char** argv) { return lastflop::Main(argc, argv); }

@@ -1,0 +1,145 @@
+#include "cli/processes.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int kGracePolls = 250;  // Of 20 ms.
+constexpr int kPollMs = 20;
+
+std::string DescribeExit(int status) {
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat("ended on signal ", WTERMSIG(status));
+  }
+  return absl::StrCat("ended with exit code ", WEXITSTATUS(status));
+}
+
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
+                            posix_spawn_file_actions_t* actions) {
+  std::vector<std::string> copies = arguments;
+  std::vector<char*> pointers;
+  for (std::string& argument : copies) {
+    pointers.push_back(argument.data());
+  }
+  pointers.push_back(nullptr);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, pointers[0], actions, nullptr, pointers.data(), environ);
+  if (error != 0) {
+    return absl::InternalError(absl::StrCat("starting ", arguments[0], ": ", std::strerror(error)));
+  }
+  return pid;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChildProgram>> ChildProgram::Start(
+    const std::vector<std::string>& arguments, const std::string& log_file) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (!log_file.empty()) {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log_file.c_str(),
+                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  }
+  absl::StatusOr<pid_t> pid = Spawn(arguments, &actions);
+  posix_spawn_file_actions_destroy(&actions);
+  LASTFLOP_RETURN_IF_ERROR(pid.status());
+  return std::unique_ptr<ChildProgram>(new ChildProgram(*pid));
+}
+
+bool ChildProgram::IsRunning() {
+  int status = 0;
+  if (is_running_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    is_running_ = false;
+    exit_text_ = DescribeExit(status);
+  }
+  return is_running_;
+}
+
+void ChildProgram::Terminate() {
+  if (IsRunning()) {
+    kill(pid_, SIGTERM);
+  }
+}
+
+ChildProgram::~ChildProgram() {
+  Terminate();
+  for (int i = 0; i < kGracePolls && IsRunning(); ++i) {
+    poll(nullptr, 0, kPollMs);
+  }
+  if (IsRunning()) {
+    kill(pid_, SIGKILL);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+  }
+}
+
+absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return absl::InternalError(absl::StrCat("pipe: ", std::strerror(errno)));
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  absl::StatusOr<pid_t> pid = Spawn(arguments, &actions);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string output;
+  char block[65536];
+  ssize_t size = 0;
+  while (pid.ok() &&
+         ((size = read(ends[0], block, sizeof(block))) > 0 || (size < 0 && errno == EINTR))) {
+    output.append(block, size > 0 ? static_cast<size_t>(size) : 0);
+  }
+  close(ends[0]);
+  LASTFLOP_RETURN_IF_ERROR(pid.status());
+  int status = 0;
+  waitpid(*pid, &status, 0);
+  if (status != 0) {
+    return absl::InternalError(absl::StrCat(arguments[0], " ", DescribeExit(status)));
+  }
+  return output;
+}
+
+absl::StatusOr<TemporaryFolder> TemporaryFolder::Create() {
+  // Short: a Unix socket's path has at most 107 bytes.
+  std::string path = "/tmp/lastflop-run-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
+    return absl::InternalError(absl::StrCat("making ", path, ": ", std::strerror(errno)));
+  }
+  return TemporaryFolder(std::move(path));
+}
+
+TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
+    : path_(std::exchange(other.path_, "")) {}
+
+TemporaryFolder::~TemporaryFolder() {
+  if (!path_.empty()) {
+    std::error_code ignored;  // A leftover in the temporary folder harms nobody.
+    std::filesystem::remove_all(path_, ignored);
+  }
+}
+
+}  // namespace lastflop

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lastflop {
+
+// A started program. Ended (SIGTERM, then SIGKILL after a grace) when this is destroyed; it also
+// dies with this process, by its own --parent flag.
+class ChildProgram {
+ public:
+  // stdout and stderr go to `log_file` (appended), or stay this process' when it is "".
+  static absl::StatusOr<std::unique_ptr<ChildProgram>> Start(
+      const std::vector<std::string>& arguments, const std::string& log_file);
+  ~ChildProgram();
+  ChildProgram(const ChildProgram&) = delete;
+  ChildProgram& operator=(const ChildProgram&) = delete;
+
+  // False once it has ended; then exit_text() says how.
+  bool IsRunning();
+  const std::string& exit_text() const { return exit_text_; }
+  void Terminate();
+
+ private:
+  explicit ChildProgram(pid_t pid) : pid_(pid) {}
+
+  const pid_t pid_;
+  bool is_running_ = true;
+  std::string exit_text_;
+};
+
+// Runs a program to its end and gives what it wrote to stdout; its stderr is this process'.
+// Internal when it fails, with how.
+absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments);
+
+// A new folder of this user alone under the temporary folder; removed with its files.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<TemporaryFolder> Create();
+  TemporaryFolder(TemporaryFolder&& other) noexcept;
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+}  // namespace lastflop

@@ -1,0 +1,48 @@
+#include "cli/read_results.h"
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "cli/coordinator_client.h"
+#include "common/exit_codes.h"
+#include "common/status_macros.h"
+#include "db/campaign_reader.h"
+
+namespace lastflop {
+
+absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std::string& id) {
+  if (!flags.server.empty()) {
+    LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> client,
+                              CoordinatorClient::Open(flags));
+    return client->Fetch(id);
+  }
+  if (flags.db.empty()) {
+    return absl::InvalidArgumentError(
+        "where are the results? name a coordinator with --server ADDR or a database with --db "
+        "FILE");
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(Database database, OpenForReading(flags.db));
+  LASTFLOP_ASSIGN_OR_RETURN(const std::string campaign_id, ResolveCampaign(database, id));
+  return ReadCampaign(database, campaign_id);
+}
+
+int ExitCodeFor(const absl::Status& status, std::ostream& err) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+      // Input errors carry FILE:LINE:COLUMN at their start; nothing may stand before it.
+      err << status.message() << "\n";
+      return kExitUsage;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      err << "lastflop: " << status.message() << "\n";
+      return kExitUnreachable;
+    default:
+      err << "lastflop: " << status.message() << "\n";
+      return kExitInternal;
+  }
+}
+
+}  // namespace lastflop
