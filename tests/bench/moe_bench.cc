@@ -160,6 +160,16 @@ class Bench {
 
   double read_gb_per_s() { return ReadBandwidth(gate_up_.data, watch_, pool_); }
 
+  // An empty ParallelFor, threads awake.
+  double dispatch_us() {
+    std::vector<double> micros;
+    for (int sample = 0; sample < 2000; ++sample) {
+      micros.push_back(
+          watch_.Time([&] { pool_.ParallelFor(pool_.num_threads(), [](int64_t, int) {}); }));
+    }
+    return Median(micros);
+  }
+
   void Run(int64_t num_tokens, TileOrder order) {
     const PermuteShape permute = {.num_tokens = num_tokens,
                                   .top_k = dims_.top_k,
@@ -316,7 +326,8 @@ int Main(int argc, char** argv) {
               num_threads, std::string(Describe((*pool)->isa())).c_str());
   const bool cpu_time = argc > 4 && absl::string_view(argv[4]) == "cpu";
   Bench bench(dims, *format, Stopwatch(cpu_time, num_threads), **pool);
-  std::printf("plain parallel read %.1f GB/s\n", bench.read_gb_per_s());
+  std::printf("plain parallel read %.1f GB/s, dispatch %.1f us\n", bench.read_gb_per_s(),
+              bench.dispatch_us());
   for (const int64_t num_tokens : {1, 4, 16, 64}) {
     bench.Run(num_tokens, TileOrder::kRowMajor);
   }
