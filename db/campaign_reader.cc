@@ -38,9 +38,15 @@ constexpr absl::string_view kSelectAttempts = R"sql(
            started_at_ms, ended_at_ms, outcome
       FROM attempts WHERE campaign_id = ?1 ORDER BY attempt_index)sql";
 
+constexpr absl::string_view kSelectAttempt = R"sql(
+    SELECT campaign_id, trial_id, launch, state, authoritative, worker_ids, outcome,
+           reported_at_ms IS NOT NULL,
+           ifnull(reported_at_ms <= ended_at_ms AND state IN ('done', 'failed'), 0)
+      FROM attempts LEFT JOIN results USING (attempt_id) WHERE attempt_id = ?1)sql";
+
 constexpr absl::string_view kSelectRunState = R"sql(
     SELECT machine_json IS NOT NULL, resumed_at_ms, wall_from_ms,
-           (SELECT max(at_ms) FROM events WHERE events.campaign_id = campaigns.campaign_id)
+           (SELECT max(at_ms) FROM events WHERE events.campaign_id = campaigns.campaign_id), state
       FROM campaigns WHERE campaign_id = ?1)sql";
 
 constexpr absl::string_view kSelectDeadlines = R"sql(
@@ -102,6 +108,18 @@ absl::Status ReadTrials(Database& database, CampaignResults& results) {
   }
 }
 
+absl::StatusOr<std::vector<std::string>> ReadWorkerIds(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) {
+    return absl::InternalError(absl::StrCat("attempts.worker_ids is damaged: ", text));
+  }
+  std::vector<std::string> worker_ids;
+  for (const nlohmann::json& worker_id : json) {
+    worker_ids.push_back(worker_id.is_string() ? worker_id.get<std::string>() : worker_id.dump());
+  }
+  return worker_ids;
+}
+
 absl::StatusOr<AttemptRecord> ReadAttempt(Database& database, const Statement& row) {
   AttemptRecord attempt;
   attempt.result.attempt_id = row.Text(0);
@@ -109,16 +127,7 @@ absl::StatusOr<AttemptRecord> ReadAttempt(Database& database, const Statement& r
   attempt.result.launch = static_cast<int>(row.Integer(2));
   LASTFLOP_ASSIGN_OR_RETURN(attempt.state, ReadWord<AttemptState>(row, 3, "attempts.state"));
   attempt.authoritative = row.Boolean(4);
-  const nlohmann::json worker_ids =
-      nlohmann::json::parse(row.Text(5), nullptr, /*allow_exceptions=*/false);
-  if (!worker_ids.is_array()) {
-    return absl::InternalError(
-        absl::StrCat("attempts.worker_ids of ", attempt.result.attempt_id, " is damaged"));
-  }
-  for (const nlohmann::json& worker_id : worker_ids) {
-    attempt.worker_ids.push_back(worker_id.is_string() ? worker_id.get<std::string>()
-                                                       : worker_id.dump());
-  }
+  LASTFLOP_ASSIGN_OR_RETURN(attempt.worker_ids, ReadWorkerIds(row.Text(5)));
   attempt.leased_at_ms = row.Integer(6);
   attempt.started_at_ms = row.Integer(7);
   attempt.ended_at_ms = row.Integer(8);
@@ -216,6 +225,26 @@ absl::StatusOr<CampaignResults> ReadCampaign(Database& database, const std::stri
   return results;
 }
 
+absl::StatusOr<std::optional<AttemptBrief>> FindAttempt(Database& database,
+                                                        const std::string& attempt_id) {
+  LASTFLOP_ASSIGN_OR_RETURN(Statement row, database.Prepare(kSelectAttempt));
+  row.Bind(attempt_id);
+  LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, row.Step());
+  if (!has_row) {
+    return std::nullopt;
+  }
+  AttemptBrief attempt{.campaign_id = row.Text(0),
+                       .trial_id = row.Text(1),
+                       .launch = static_cast<int>(row.Integer(2)),
+                       .authoritative = row.Boolean(4),
+                       .has_report = row.Boolean(7),
+                       .was_in_time = row.Boolean(8),
+                       .outcome = row.Text(6)};
+  LASTFLOP_ASSIGN_OR_RETURN(attempt.state, ReadWord<AttemptState>(row, 3, "attempts.state"));
+  LASTFLOP_ASSIGN_OR_RETURN(attempt.worker_ids, ReadWorkerIds(row.Text(5)));
+  return attempt;
+}
+
 absl::StatusOr<RunState> ReadRunState(Database& database, const std::string& campaign_id) {
   LASTFLOP_ASSIGN_OR_RETURN(Statement row, database.Prepare(kSelectRunState));
   row.Bind(campaign_id);
@@ -227,6 +256,7 @@ absl::StatusOr<RunState> ReadRunState(Database& database, const std::string& cam
                  .resumed_at_ms = row.Integer(1),
                  .wall_from_ms = row.Integer(2),
                  .last_event_at_ms = row.Integer(3)};
+  LASTFLOP_ASSIGN_OR_RETURN(state.state, ReadWord<CampaignState>(row, 4, "campaigns.state"));
   LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectDeadlines));
   rows.Bind(campaign_id);
   while (true) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,24 @@ absl::StatusOr<std::string> ResolveCampaign(Database& database, absl::string_vie
 // worker has run it. NotFound.
 absl::StatusOr<CampaignResults> ReadCampaign(Database& database, const std::string& campaign_id);
 
-// What only the coordinator needs to go on after a restart.
+// One attempt without its samples. nullopt: there is none.
+struct AttemptBrief {
+  std::string campaign_id;
+  std::string trial_id;
+  int launch = 0;
+  AttemptState state = AttemptState::kLeased;
+  bool authoritative = false;
+  bool has_report = false;
+  bool was_in_time = false;  // The report came while the attempt was open.
+  std::vector<std::string> worker_ids;
+  std::string outcome;
+};
+absl::StatusOr<std::optional<AttemptBrief>> FindAttempt(Database& database,
+                                                        const std::string& attempt_id);
+
+// Where a campaign stands, and what the coordinator needs to go on with it.
 struct RunState {
+  CampaignState state = CampaignState::kRunning;
   bool has_machine = false;  // CampaignResults::machine is a detected one.
   int64_t resumed_at_ms = 0;
   int64_t wall_from_ms = 0;

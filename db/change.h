@@ -59,7 +59,7 @@ struct Change {
   std::vector<NewAttempt> leased;
   std::vector<AttemptUpdate> attempts;
   std::vector<AttemptResult> reports;  // The first report of each; also late ones.
-  std::vector<TrialRecord> trials;     // State, reason, failure and converged are written.
+  std::vector<TrialRecord> trials;     // All but what is compared is written.
   std::optional<CampaignUpdate> campaign;
   std::vector<CampaignEvent> events;
 

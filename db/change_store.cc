@@ -26,7 +26,7 @@ constexpr absl::string_view kEndAttempt = R"sql(
 
 constexpr absl::string_view kUpdateTrial = R"sql(
     UPDATE trials SET state = ?3, reason = ?4, failure_kind = ?5, failure_message = ?6,
-                      failure_rank = ?7, converged = ?8
+                      failure_rank = ?7, converged = ?8, settled = ?9, settled_reason = ?10
      WHERE campaign_id = ?1 AND trial_id = ?2)sql";
 
 constexpr absl::string_view kUpdateCampaign = R"sql(
@@ -69,6 +69,12 @@ absl::Status UpdateTrial(Database& database, const Change& change, const TrialRe
       .Bind(trial.reason);
   BindFailure(trial.failure, *statement);
   statement->Bind(trial.converged);
+  if (trial.spec.settled.has_value()) {
+    statement->Bind(ToWord(*trial.spec.settled));
+  } else {
+    statement->Bind(std::nullopt);
+  }
+  statement->Bind(trial.spec.settled_reason);
   return ExpectOneRow(statement->Run(), absl::StrCat("update of trial ", trial.spec.trial_id));
 }
 
