@@ -1,0 +1,186 @@
+#include "coordinator/changes.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/trial_rules.h"
+
+namespace lastflop {
+namespace {
+
+// How a baseline's trial ended without a measurement; nullptr when it did not.
+const TrialRecord* FailedBaseline(const CampaignRun& run, const Change& change,
+                                  size_t trial_index) {
+  const TrialRecord& trial = TrialAfter(run, change, trial_index);
+  const bool ended = trial.state == TrialState::kFailed || trial.state == TrialState::kDone;
+  const bool measured = trial.state == TrialState::kDone && !trial.failure.has_value() &&
+                        !trial.spec.settled.has_value();
+  return trial.spec.intervention_id == kBaselineId && ended && !measured ? &trial : nullptr;
+}
+
+bool HasOpenAttempt(const CampaignRun& run, const Change& change, size_t trial_index) {
+  const std::vector<size_t>& attempts = run.attempts_of_trial[trial_index];
+  return std::any_of(attempts.begin(), attempts.end(), [&](size_t index) {
+    const AttemptRecord& attempt = run.results.attempts[index];
+    const bool was_open =
+        attempt.state == AttemptState::kLeased || attempt.state == AttemptState::kRunning;
+    return was_open && std::none_of(change.attempts.begin(), change.attempts.end(),
+                                    [&attempt](const AttemptUpdate& update) {
+                                      return update.attempt_id == attempt.result.attempt_id &&
+                                             update.state != AttemptState::kRunning;
+                                    });
+  });
+}
+
+// Pairs need both arms, so without a baseline nothing can be measured at its point.
+void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
+  const size_t num_trials = run.results.trials.size();
+  for (size_t i = 0; i < num_trials; ++i) {
+    const TrialRecord* baseline = FailedBaseline(run, change, i);
+    if (baseline == nullptr) {
+      continue;
+    }
+    const int point_index = baseline->spec.point_index;
+    const std::string reason = absl::StrCat("no baseline at this point: ", baseline->reason);
+    for (size_t k = 0; k < num_trials; ++k) {
+      TrialRecord trial = TrialAfter(run, change, k);
+      if (trial.spec.point_index == point_index && IsOpen(trial.state) &&
+          !HasOpenAttempt(run, change, k)) {
+        trial.state = TrialState::kCancelled;
+        trial.reason = reason;
+        AddTrial(run, std::move(trial), change);
+      }
+    }
+  }
+}
+
+// A baseline that is infeasible at one point among others is a finding about that point.
+bool IsBaselineFailed(const CampaignRun& run, const Change& change) {
+  bool has_baseline = false;
+  for (size_t i = 0; i < run.results.trials.size(); ++i) {
+    const TrialRecord& trial = TrialAfter(run, change, i);
+    if (trial.spec.intervention_id != kBaselineId) {
+      continue;
+    }
+    const TrialRecord* failed = FailedBaseline(run, change, i);
+    if (failed == nullptr) {
+      has_baseline = true;
+      continue;
+    }
+    const bool does_not_apply =
+        failed->spec.settled.has_value() ||
+        (failed->failure.has_value() && (failed->failure->kind == FailureKind::kInfeasible ||
+                                         failed->failure->kind == FailureKind::kUnsupported));
+    if (!does_not_apply) {
+      return true;
+    }
+  }
+  return !has_baseline;
+}
+
+CampaignSummary SummaryAfter(const CampaignRun& run, const Change& change) {
+  CampaignSummary summary{
+      .campaign_id = run.results.campaign_id,
+      .name = run.results.campaign.name,
+      .state = change.campaign.has_value() ? change.campaign->state : run.results.state,
+      .created_at_ms = run.results.created_at_ms};
+  for (size_t i = 0; i < run.results.trials.size(); ++i) {
+    CountTrial(TrialAfter(run, change, i).state, 1, summary);
+  }
+  return summary;
+}
+
+}  // namespace
+
+bool IsOpen(TrialState state) {
+  return state == TrialState::kPending || state == TrialState::kRunning;
+}
+
+void AddTrial(const CampaignRun& run, TrialRecord trial, Change& change) {
+  change.events.push_back(
+      {.kind = "trial",
+       .trial_id = trial.spec.trial_id,
+       .intervention_id = trial.spec.intervention_id,
+       .state = std::string(ToWord(trial.state)),
+       .message = absl::StrCat(TrialLabel(run, trial.spec), trial.reason.empty() ? "" : ": ",
+                               trial.reason)});
+  for (TrialRecord& earlier : change.trials) {
+    if (earlier.spec.trial_id == trial.spec.trial_id) {
+      earlier = std::move(trial);
+      return;
+    }
+  }
+  change.trials.push_back(std::move(trial));
+}
+
+void EndAttempt(const CampaignRun& run, const AttemptUpdate& update, Change& change) {
+  const AttemptRecord& attempt = run.results.attempts[run.attempt_index.at(update.attempt_id)];
+  const TrialSpec& trial = run.results.trials[run.trial_index.at(attempt.result.trial_id)].spec;
+  change.attempts.push_back(update);
+  change.events.push_back(
+      {.kind = "attempt",
+       .trial_id = trial.trial_id,
+       .intervention_id = trial.intervention_id,
+       .state = std::string(ToWord(update.state)),
+       .message = absl::StrCat(TrialLabel(run, trial), ", launch ", attempt.result.launch + 1,
+                               " of ", run.results.campaign.measure.launches,
+                               update.outcome.empty() ? "" : ": ", update.outcome)});
+}
+
+CampaignUpdate UpdateOf(const CampaignRun& run) {
+  CampaignUpdate update{.state = run.results.state,
+                        .reason = run.results.reason,
+                        .resumed_at_ms = run.resumed_at_ms,
+                        .wall_from_ms = run.wall_from_ms,
+                        .ended_at_ms = run.results.ended_at_ms};
+  if (run.has_machine) {
+    update.machine = run.results.machine;
+  }
+  return update;
+}
+
+void EndCampaign(const CampaignRun& run, CampaignState state, absl::string_view reason,
+                 Change& change) {
+  if (!change.campaign.has_value()) {
+    change.campaign = UpdateOf(run);
+  }
+  change.campaign->state = state;
+  change.campaign->reason = std::string(reason);
+  change.campaign->ended_at_ms = change.at_ms;
+  change.events.push_back(
+      {.kind = "campaign", .state = std::string(ToWord(state)), .message = std::string(reason)});
+}
+
+const TrialRecord& TrialAfter(const CampaignRun& run, const Change& change, size_t trial_index) {
+  const TrialRecord& before = run.results.trials[trial_index];
+  const auto changed = std::find_if(
+      change.trials.begin(), change.trials.end(),
+      [&before](const TrialRecord& trial) { return trial.spec.trial_id == before.spec.trial_id; });
+  return changed == change.trials.end() ? before : *changed;
+}
+
+void Conclude(const CampaignRun& run, Change& change) {
+  const bool goes_on = change.campaign.has_value()
+                           ? change.campaign->state == CampaignState::kRunning
+                           : run.results.state == CampaignState::kRunning;
+  if (goes_on) {
+    CancelWithoutBaseline(run, change);
+    bool has_open = false;
+    for (size_t i = 0; i < run.results.trials.size(); ++i) {
+      has_open = has_open || IsOpen(TrialAfter(run, change, i).state);
+    }
+    if (!has_open) {
+      const bool failed = IsBaselineFailed(run, change);
+      EndCampaign(run, failed ? CampaignState::kBaselineFailed : CampaignState::kDone,
+                  failed ? "the baseline gave no measurement" : "", change);
+    }
+  }
+  const CampaignSummary summary = SummaryAfter(run, change);
+  for (CampaignEvent& event : change.events) {
+    event.summary = summary;
+  }
+}
+
+}  // namespace lastflop

@@ -1,0 +1,127 @@
+#include "coordinator/lease.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/random.h"
+#include "coordinator/changes.h"
+
+namespace lastflop {
+namespace {
+
+// FNV-1a, 64 bit.
+uint64_t Hash(absl::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;
+  }
+  return hash;
+}
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Streams of the random numbers that a campaign's id gives.
+constexpr uint64_t kDataStream = 1;
+constexpr uint64_t kDrawStream = 2;
+
+AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
+                        const std::string& attempt_id, const CoordinatorOptions& options) {
+  const Campaign& campaign = run.results.campaign;
+  const MeasureOptions& measure = campaign.measure;
+  const TrialSpec& trial = run.results.trials[decision.trial].spec;
+  const bool is_baseline = trial.intervention_id == kBaselineId;
+  const uint64_t routing_seed =
+      campaign.points[static_cast<size_t>(trial.point_index)].routing.seed;
+  return {.attempt_id = attempt_id,
+          .trial_id = trial.trial_id,
+          .intervention_id = trial.intervention_id,
+          .point_index = trial.point_index,
+          .baseline = trial.baseline,
+          .variant = trial.variant,
+          .seed = CounterRandom(Hash(run.results.campaign_id) ^ routing_seed, kDrawStream,
+                                Hash(absl::StrCat(trial.trial_id, "/", decision.launch))),
+          .min_pairs = CeilDivide(measure.min_pairs, measure.launches),
+          .max_time = measure.max_time / measure.launches,
+          .half_width = measure.half_width,
+          .confidence = measure.confidence,
+          // The breakdown is a run of its own, and one of it is enough.
+          .breakdown = is_baseline && measure.breakdown && decision.launch == 0,
+          .deadline = options.attempt_deadline};
+}
+
+}  // namespace
+
+std::string LaunchBase(const CampaignRun& run, const LeaseDecision& decision) {
+  const Plan& variant = run.results.trials[decision.trial].spec.variant;
+  std::string env;
+  for (const auto& [name, value] : variant.process_env) {
+    absl::StrAppend(&env, name, "=", value, "\n");
+  }
+  return absl::StrCat(run.results.campaign_id, "/", decision.cohort, "/", decision.launch, "/",
+                      decision.num_ranks, decision.shard ? "s" : "", "/",
+                      absl::Hex(Hash(env), absl::kZeroPad16), "/",
+                      absl::StrJoin(decision.worker_ids, "+"));
+}
+
+std::string NextAttemptId(const CampaignRun& run, size_t trial_index) {
+  const TrialRecord& trial = run.results.trials[trial_index];
+  return absl::StrCat(run.results.campaign_id, "-", trial.spec.trial_id, "-a",
+                      trial.num_attempts + 1);
+}
+
+void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::string& attempt_id,
+              const std::string& launch_key, const CoordinatorOptions& options, Change& change) {
+  NewAttempt attempt;
+  const TrialRecord& trial = run.results.trials[decision.trial];
+  attempt.record.result.attempt_id = attempt_id;
+  attempt.record.result.trial_id = trial.spec.trial_id;
+  attempt.record.result.launch = decision.launch;
+  attempt.record.worker_ids = decision.worker_ids;
+  attempt.launch_key = launch_key;
+  attempt.deadline = options.attempt_deadline;
+  change.leased.push_back(std::move(attempt));
+  if (trial.state == TrialState::kPending) {
+    TrialRecord running = trial;
+    running.state = TrialState::kRunning;
+    AddTrial(run, std::move(running), change);
+  }
+  const std::string current =
+      absl::StrCat(TrialLabel(run, trial.spec), ", launch ", decision.launch + 1, " of ",
+                   run.results.campaign.measure.launches);
+  change.events.push_back(
+      {.kind = "attempt",
+       .trial_id = trial.spec.trial_id,
+       .intervention_id = trial.spec.intervention_id,
+       .state = "leased",
+       .message = absl::StrCat("leased to ", absl::StrJoin(decision.worker_ids, ", ")),
+       .current = current});
+}
+
+std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision& decision,
+                                     const std::string& attempt_id, const std::string& launch_key,
+                                     const CoordinatorOptions& options) {
+  LeaseMessage lease;
+  lease.launch = {.launch_key = launch_key,
+                  .campaign_id = run.results.campaign_id,
+                  .launch = decision.launch,
+                  .campaign_json = run.campaign_json,
+                  .data_seed = CounterRandom(Hash(run.results.campaign_id), kDataStream,
+                                             static_cast<uint64_t>(decision.launch)),
+                  .env = run.results.trials[decision.trial].spec.variant.process_env};
+  lease.attempt = MakeAttempt(run, decision, attempt_id, options);
+  lease.place.num_ranks = decision.num_ranks;
+  lease.place.shard = decision.shard;
+  if (decision.worker_ids.size() > 1) {
+    // In /tmp on every host, and short: a socket's path ends at 107 bytes.
+    lease.place.rendezvous =
+        absl::StrCat("/tmp/lastflop-", absl::Hex(Hash(launch_key), absl::kZeroPad16), ".sock");
+  }
+  std::vector<LeaseMessage> leases(decision.worker_ids.size(), lease);
+  for (size_t rank = 0; rank < leases.size(); ++rank) {
+    leases[rank].place.rank = static_cast<int>(rank);
+  }
+  return leases;
+}
+
+}  // namespace lastflop

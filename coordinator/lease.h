@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "coordinator/campaign_run.h"
+#include "coordinator/options.h"
+#include "coordinator/outgoing.h"
+#include "coordinator/scheduler.h"
+#include "db/change.h"
+
+// From a scheduler's decision to what is stored and sent. Pure.
+namespace lastflop {
+
+// The part of a launch key that does not tell generations of children apart.
+std::string LaunchBase(const CampaignRun& run, const LeaseDecision& decision);
+
+// "campaign-trial-a2": the trial's next attempt.
+std::string NextAttemptId(const CampaignRun& run, size_t trial_index);
+
+// The rows of a lease: the attempt, and the trial, which now runs.
+void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::string& attempt_id,
+              const std::string& launch_key, const CoordinatorOptions& options, Change& change);
+
+// One message per member, in order of rank. `run` has its campaign_json.
+std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision& decision,
+                                     const std::string& attempt_id, const std::string& launch_key,
+                                     const CoordinatorOptions& options);
+
+}  // namespace lastflop
