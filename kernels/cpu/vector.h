@@ -1,8 +1,8 @@
 #pragma once
 
-// For files that end in _avx2.cc and are listed in LASTFLOP_AVX2_SOURCES of kernels/CMakeLists.txt;
-// empty elsewhere.
-#if defined(__AVX2__) && defined(__FMA__)
+#if !defined(__AVX2__) || !defined(__FMA__)
+#error "vector.h is for *_avx2.cc files: list them in LASTFLOP_AVX2_SOURCES of kernels/CMakeLists"
+#endif
 
 #include <immintrin.h>
 
@@ -87,5 +87,3 @@ namespace {
 
 }  // namespace
 }  // namespace lastflop
-
-#endif  // defined(__AVX2__) && defined(__FMA__)

@@ -1,0 +1,273 @@
+// Workers that die, stop, come back and misbehave: cases H16, H17 and H22.
+
+#include <gmock/gmock.h>
+
+#include "tests/coordinator/engine_fixture.h"
+
+namespace lastflop {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class EngineWorkersTest : public EngineFixture {
+ protected:
+  void BeSilentFor(milliseconds duration) { clock_.Advance(duration); }
+};
+
+TEST_F(EngineWorkersTest, AKilledWorkersTrialIsRetriedElsewhereAndLostIsNotFailed) {
+  const std::string id = Submit(SomeCampaignOf(2));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  NextLease(w0);
+  BeSilentFor(options_.timeout + milliseconds(1));
+  ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());
+  Sweep();
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+  EXPECT_THAT(Results(id).attempts[0].outcome, HasSubstr("worker w0 was silent for"));
+  EXPECT_EQ(WorkOff(w1), 3);
+  EXPECT_EQ(Summarize(Results(id)).num_done, 3);
+}
+
+TEST_F(EngineWorkersTest, ADeadProcessOnThisHostIsNotWaitedFor) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0", /*pid=*/77);
+  NextLease(w0);
+  dead_pids_.insert(77);
+  ASSERT_TRUE(engine_->Disconnected(w0).ok());
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+  EXPECT_EQ(Results(id).attempts[0].outcome, "worker w0 ended");
+}
+
+TEST_F(EngineWorkersTest, ALateResultIsKeptWithoutAuthorityAndTheWorkerRejoins) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string late = NextLease(w0).attempt.attempt_id;
+  BeSilentFor(options_.timeout + milliseconds(1));  // SIGSTOP.
+  ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());
+  Sweep();
+  const std::vector<LeaseMessage> leases = TakeLeases(w1);
+  ASSERT_THAT(leases, SizeIs(1));
+  EXPECT_TRUE(Report(w1, SuccessOf(leases[0].attempt.attempt_id)).authoritative);
+
+  ASSERT_TRUE(engine_->Heartbeat(w0, {late}).ok());  // SIGCONT.
+  EXPECT_THAT(TakeCancels(w0), SizeIs(1)) << "its campaign has ended, it may stop";
+  const AckMessage ack = Report(w0, SuccessOf(late));
+  EXPECT_FALSE(ack.authoritative);
+  EXPECT_THAT(ack.message, HasSubstr("the attempt is lost"));
+  const AckMessage repeated = Report(w0, SuccessOf(late));
+  EXPECT_EQ(repeated.authoritative, ack.authoritative);
+  EXPECT_EQ(repeated.message, ack.message) << "a repeat gets the first one's answer";
+
+  const CampaignResults results = Results(id);
+  ASSERT_THAT(results.attempts, SizeIs(2));
+  EXPECT_TRUE(results.attempts[0].has_report);
+  EXPECT_FALSE(results.attempts[0].authoritative);
+  EXPECT_TRUE(results.attempts[1].authoritative);
+
+  Submit(SomeCampaignOf(0));
+  NextLease(w0);  // It has rejoined.
+}
+
+TEST_F(EngineWorkersTest, AWorkerThatRejoinsIsNotIdleBeforeItDroppedItsOldAttempt) {
+  Submit(SomeCampaignOf(2));
+  const SessionId w0 = Connect("w0");
+  const std::string old = NextLease(w0).attempt.attempt_id;
+  BeSilentFor(options_.timeout + milliseconds(1));
+  Sweep();
+  ASSERT_TRUE(engine_->Heartbeat(w0, {old}).ok());
+  Sweep();
+  EXPECT_THAT(TakeLeases(w0), IsEmpty());
+  EXPECT_THAT(TakeCancels(w0), IsEmpty()) << "its result is still wanted, if only to be kept";
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  NextLease(w0);
+}
+
+TEST_F(EngineWorkersTest, ALongKernelAloneNeverLosesItsWorker) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  for (int i = 0; i < 50; ++i) {
+    BeSilentFor(options_.timeout / 2);
+    ASSERT_TRUE(engine_->Heartbeat(w0, {attempt_id}).ok());
+    Sweep();
+  }
+  EXPECT_TRUE(Report(w0, SuccessOf(attempt_id)).authoritative);
+}
+
+TEST_F(EngineWorkersTest, AHeartbeatThatWaitsItsTurnCounts) {
+  // The engine was busy, with a locked database say, while the message lay in its inbox.
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  NextLease(w0);
+  BeSilentFor(options_.timeout * 2);
+  ASSERT_TRUE(engine_->Sweep({{w0, clock_.Monotonic()}}).ok());
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLeased);
+}
+
+TEST_F(EngineWorkersTest, ABrokenStreamMayComeBackWithItsAttempt) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0", 77);
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->Disconnected(w0).ok());
+  Sweep();
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLeased);
+  const SessionId again = Connect("w0", 77, {attempt_id});
+  EXPECT_TRUE(Report(again, SuccessOf(attempt_id)).authoritative);
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
+TEST_F(EngineWorkersTest, AWorkerThatComesBackWithoutItsAttemptHasLostIt) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0", 77);
+  NextLease(w0);
+  ASSERT_TRUE(engine_->Disconnected(w0).ok());
+  const SessionId again = Connect("w0", 78);
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+  NextLease(again);
+}
+
+TEST_F(EngineWorkersTest, TwoLiveWorkersWithOneIdAreNotBothTakenIn) {
+  Connect("w0", 77);
+  const SessionId second = Connect("w0", 78);
+  const std::optional<std::string> refusal = TakeRefusal(second);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_THAT(*refusal, HasSubstr("worker w0 is connected already (process 77"));
+  dead_pids_.insert(77);
+  const SessionId third = Connect("w0", 79);
+  EXPECT_FALSE(TakeRefusal(third).has_value()) << "a killed worker restarting gets in at once";
+}
+
+TEST_F(EngineWorkersTest, WhenOneMemberDiesTheOthersAreToldAndItIsNoFailure) {
+  const std::string id = Submit(SomeCampaignOf(0, 1, /*num_ranks=*/2));
+  const SessionId w0 = Connect("w0", 77);
+  const SessionId w1 = Connect("w1", 78);
+  const LeaseMessage first = NextLease(w0);
+  TakeLeases(w1);
+  dead_pids_.insert(78);
+  ASSERT_TRUE(engine_->Disconnected(w1).ok());
+  ASSERT_THAT(TakeCancels(w0), SizeIs(1));
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+
+  const SessionId again = Connect("w1", 79);
+  Sweep();
+  EXPECT_THAT(TakeLeases(again), IsEmpty()) << "the leader still drops the old attempt";
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  const LeaseMessage second = NextLease(w0);
+  EXPECT_NE(second.launch.launch_key, first.launch.launch_key);
+  EXPECT_NE(second.place.rendezvous, first.place.rendezvous);
+}
+
+TEST_F(EngineWorkersTest, ALeaderThatMissesADeadRankReportsALossNotAFailure) {
+  const std::string id = Submit(SomeCampaignOf(0, 1, /*num_ranks=*/2));
+  const SessionId w0 = Connect("w0", 77);
+  const SessionId w1 = Connect("w1", 78);
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->Disconnected(w1).ok());  // Its process lives, its stream is broken.
+  Report(w0, FailureOf(attempt_id, FailureKind::kRankLost, "rank 1 ended", 1));
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+}
+
+TEST_F(EngineWorkersTest, AMemberWhoseChildDiedNamesTheCauseBeforeTheLeader) {
+  const std::string id = Submit(SomeCampaignOf(0, 1, /*num_ranks=*/2));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  EXPECT_TRUE(
+      Report(w1, FailureOf(attempt_id, FailureKind::kCrashed, "signal 9", 1)).authoritative);
+  Report(w0, FailureOf(attempt_id, FailureKind::kRankLost, "rank 1 ended", 1));
+  const AttemptRecord attempt = Results(id).attempts[0];
+  EXPECT_EQ(attempt.state, AttemptState::kFailed);
+  EXPECT_EQ(attempt.result.failure->message, "signal 9");
+  EXPECT_EQ(attempt.result.failure->rank, 1);
+}
+
+TEST_F(EngineWorkersTest, ARefusedAttemptIsNoFailureAndGoesToAnotherWorker) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  const SessionId w1 = Connect("w1");
+  ASSERT_TRUE(engine_->AttemptRefused(w0, attempt_id, "the plan hashes differently").ok());
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kRefused);
+  Report(w1, SuccessOf(NextLease(w1).attempt.attempt_id));
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
+TEST_F(EngineWorkersTest, WhatEveryWorkerRefusesIsLostOutWithTheReason) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  ASSERT_TRUE(engine_->AttemptRefused(w0, NextLease(w0).attempt.attempt_id, "hash differs").ok());
+  Sweep();
+  clock_.Advance(options_.gang_grace);
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  Sweep();
+  EXPECT_EQ(Results(id).trials[0].state, TrialState::kLostOut);
+  EXPECT_THAT(Results(id).trials[0].reason, HasSubstr("hash differs"));
+}
+
+TEST_F(EngineWorkersTest, AReportOfAStrangerChangesNothing) {
+  const std::string id = Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  EXPECT_FALSE(Report(w1, SuccessOf(attempt_id)).authoritative);
+  EXPECT_FALSE(Report(w1, SuccessOf("no-such-attempt")).authoritative);
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLeased);
+  EXPECT_TRUE(Report(w0, SuccessOf(attempt_id)).authoritative);
+}
+
+TEST_F(EngineWorkersTest, FailingAKnownGoodBaselineTwiceQuarantinesAndDoesNotCount) {
+  const std::string id = Submit(SomeCampaignOf(0, /*launches=*/3));
+  const SessionId w0 = Connect("w0");
+  Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  Report(w0, FailureOf(NextLease(w0).attempt.attempt_id, FailureKind::kCrashed, "signal 11"));
+  Report(w0, FailureOf(NextLease(w0).attempt.attempt_id, FailureKind::kCrashed, "signal 11"));
+  const std::vector<WorkerView> workers = engine_->Workers();
+  ASSERT_THAT(workers, SizeIs(1));
+  EXPECT_EQ(workers[0].row.state, WorkerState::kQuarantined);
+  EXPECT_THAT(workers[0].row.reason, HasSubstr("baseline that is known to work"));
+  EXPECT_EQ(Results(id).attempts[2].state, AttemptState::kLost);
+  Sweep();
+  EXPECT_THAT(TakeLeases(w0), IsEmpty());
+
+  const SessionId w1 = Connect("w1");
+  EXPECT_EQ(WorkOff(w1), 2);
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
+TEST_F(EngineWorkersTest, ACampaignDoesNotHangWhenEveryWorkerIsQuarantined) {
+  const std::string id = Submit(SomeCampaignOf(0, /*launches=*/3));
+  const SessionId w0 = Connect("w0");
+  Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  for (int i = 0; i < 2; ++i) {
+    Report(w0, FailureOf(NextLease(w0).attempt.attempt_id, FailureKind::kCrashed, "signal 11"));
+  }
+  clock_.Advance(options_.gang_grace);
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  Sweep();
+  EXPECT_EQ(Results(id).trials[0].state, TrialState::kLostOut);
+  EXPECT_THAT(Results(id).trials[0].reason, HasSubstr("quarantined"));
+  EXPECT_NE(Results(id).state, CampaignState::kRunning);
+}
+
+TEST_F(EngineWorkersTest, ListsWorkersWithWhatTheyRun) {
+  Submit(SomeCampaignOf(0));
+  const SessionId w0 = Connect("w0");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  engine_->AttemptProgress(w0, attempt_id, "sampling", 12, 1.25);
+  std::vector<WorkerView> workers = engine_->Workers();
+  EXPECT_EQ(workers[0].row.state, WorkerState::kBusy);
+  EXPECT_EQ(workers[0].current,
+            "baseline at decode b8 c128, launch 1 of 1: sampling, 12 pairs, 1.250x");
+  Report(w0, SuccessOf(attempt_id));
+  workers = engine_->Workers();
+  EXPECT_EQ(workers[0].row.state, WorkerState::kIdle);
+  EXPECT_EQ(workers[0].row.num_done, 1);
+  EXPECT_EQ(workers[0].current, "");
+}
+
+}  // namespace
+}  // namespace lastflop
