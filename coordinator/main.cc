@@ -17,6 +17,7 @@
 #include "common/exit_codes.h"
 #include "common/host.h"
 #include "common/log.h"
+#include "common/parent_process.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/server.h"
 
@@ -37,6 +38,7 @@ struct Flags {
   int64_t attempt_deadline_s = 900;
   int64_t gang_grace_ms = 30000;
   bool shut_down_workers = false;
+  int parent_pid = 0;
 };
 
 int ExitCodeOf(const absl::Status& status) {
@@ -162,6 +164,7 @@ int Main(int argc, char** argv) {
   app.add_option("--token-file", flags.token_file,
                  "its first line is what workers and commands must show");
   app.add_option("--port-file", flags.port_file, "the address is written here once it listens");
+  app.add_option("--parent", flags.parent_pid, "end when this process, the parent, ends");
   app.add_flag("--shutdown-workers", flags.shut_down_workers, "tell workers to end when this ends");
   try {
     app.parse(argc, argv);
@@ -173,6 +176,9 @@ int Main(int argc, char** argv) {
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  if (flags.parent_pid != 0 && !DieWithParent(flags.parent_pid, SIGTERM)) {
+    return kExitUnreachable;
+  }
   return Run(flags);
 }
 
