@@ -1,0 +1,116 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/e2e/program.h"
+#include "tests/e2e/tiny_campaign.h"
+
+namespace lastflop {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const json* Find(const json& ranking, const std::string& id) {
+  for (const json& entry : ranking) {
+    if (entry.at("id") == id) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+TEST(RunTest, RanksRealKernelsAndCanBeReadAgain) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db, "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  const json& ranking = report.at("ranking");
+  ASSERT_EQ(ranking.size(), 4u);
+  for (const char* id : {"fused", "columns", "separate"}) {
+    const json* entry = Find(ranking, id);
+    ASSERT_NE(entry, nullptr) << id;
+    EXPECT_EQ(entry->at("standing"), "measured") << entry->dump();
+    EXPECT_GT(entry->at("speedup").at("estimate").get<double>(), 0);
+    EXPECT_GT(entry->at("speedup").at("pairs").get<int>(), 0);
+  }
+  const json* graphs = Find(ranking, "graphs");
+  ASSERT_NE(graphs, nullptr);
+  EXPECT_EQ(graphs->at("standing"), "unsupported");
+  EXPECT_THAT(graphs->at("reason").get<std::string>(), HasSubstr("launch.graph"));
+  EXPECT_TRUE(graphs->at("speedup").is_null() || graphs->at("speedup").at("estimate").is_null());
+  EXPECT_FALSE(report.at("breakdown").empty());
+
+  Program again(folder.path(), "lastflop", {"report", "--db", db, "-o", "json"});
+  ASSERT_EQ(again.Wait(), 0) << again.Err();
+  EXPECT_EQ(json::parse(again.Out()).at("ranking"), ranking);
+
+  Program exported(folder.path(), "lastflop", {"export", "tiny", "--db", db});
+  ASSERT_EQ(exported.Wait(), 0) << exported.Err();
+  EXPECT_FALSE(json::parse(exported.Out()).at("trials").empty());
+}
+
+TEST(RunTest, RunsAGangOfTwoRanks) {
+  const TestFolder folder;
+  const std::string file =
+      WriteTinyCampaign(folder,
+                        "\n  - {id: experts, title: Whole experts, tier: 1, effort: 1h, "
+                        "set: {parallel.expert: 2}}\n");
+  Program run(folder.path(), "lastflop",
+              {"run", file, "--db", folder.path() + "/r.db", "--set", "baseline.parallel.tensor=2",
+               "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  EXPECT_EQ(report.at("ranking").at(0).at("standing"), "measured") << report.at("ranking").dump(1);
+}
+
+TEST(RunTest, RefusesABadFileWithItsLineBeforeAnythingIsStored) {
+  const TestFolder folder;
+  std::string file = WriteTinyCampaign(
+      folder, "\n  - {id: a, title: A, tier: 1, effort: 1h, setts: {moe.kernel: fused}}\n");
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  EXPECT_EQ(run.Wait(), 2);
+  EXPECT_THAT(run.Err(), HasSubstr(file + ":17:"));
+  EXPECT_THAT(run.Err(), HasSubstr("setts"));
+  EXPECT_FALSE(std::ifstream(db).good()) << "a database was made";
+}
+
+TEST(RunTest, GoesOnAfterAnInterrupt) {
+  const TestFolder folder;
+  const std::string file =
+      WriteTinyCampaign(folder, kTinyInterventions, "launches: 3, min_pairs: 30, max_time: 3s");
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  ASSERT_TRUE(run.WaitForErr("trials")) << run.Err();
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.Wait(), 130) << run.Err();
+  EXPECT_THAT(run.Err(), HasSubstr("lastflop resume"));
+  Program resumed(folder.path(), "lastflop", {"resume", "--db", db, "-o", "json"});
+  ASSERT_EQ(resumed.Wait(), 0) << resumed.Err();
+  EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
+}
+
+TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
+  const TestFolder folder;
+  Program unknown(folder.path(), "lastflop", {"rnu"});
+  EXPECT_EQ(unknown.Wait(), 2);
+  Program nobody(folder.path(), "lastflop",
+                 {"list", "--server", "unix:" + folder.path() + "/nobody"});
+  EXPECT_EQ(nobody.Wait(), 4) << nobody.Err();
+  Program missing(folder.path(), "lastflop", {"validate", folder.path() + "/missing.yaml"});
+  EXPECT_EQ(missing.Wait(), 2);
+  Program no_source(folder.path(), "lastflop", {"report"});
+  EXPECT_EQ(no_source.Wait(), 2);
+  Program worker(folder.path(), "lastflop-worker", {"--server", "unix:/nowhere", "--device", "x"});
+  EXPECT_EQ(worker.Wait(), 2);
+}
+
+}  // namespace
+}  // namespace lastflop
