@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -41,7 +42,10 @@ bool IsFinal(FailureKind kind) {
 }
 
 std::string FailureText(const Failure& failure) {
-  const std::string rank = failure.rank >= 0 ? absl::StrCat(" (rank ", failure.rank, ")") : "";
+  // Most messages of a gang name the rank themselves.
+  const bool is_named = absl::StrContains(failure.message, absl::StrCat("rank ", failure.rank));
+  const std::string rank =
+      failure.rank >= 0 && !is_named ? absl::StrCat(" (rank ", failure.rank, ")") : "";
   if (failure.message.empty()) {
     return absl::StrCat(ToWord(failure.kind), rank);
   }

@@ -172,7 +172,7 @@ Section PointsSection(const Ranking& ranking) {
     for (const PointResult& point : one.points) {
       section.table.rows.push_back(
           {{one.id, Tone::kStrong},
-           {absl::StrCat(point.label, point.enabled ? "" : " (off)")},
+           {absl::StrCat(point.label, point.enabled || !point.speedup.has_value() ? "" : " (off)")},
            {FormatPercent(point.time_share)},
            Known(FormatFigure(point.speedup), ToneOf(point.effect)),
            Known(point.speedup.has_value() ? absl::StrCat(point.speedup->num_pairs)

@@ -233,32 +233,51 @@ Json FailureJson(const std::optional<Failure>& failure) {
           {"rank", failure->rank < 0 ? Json(nullptr) : Json(failure->rank)}};
 }
 
+Json EntriesJson(const std::vector<BreakdownEntry>& entries) {
+  Json json = Json::array();
+  for (const BreakdownEntry& entry : entries) {
+    json.push_back({{"op", entry.op},
+                    {"category", Word(entry.category)},
+                    {"us", Number(entry.us)},
+                    {"count", entry.count},
+                    // A floor of 0 means that the machine has no numbers for it.
+                    {"floor_us", entry.floor_us > 0 ? Number(entry.floor_us) : Json(nullptr)}});
+  }
+  return json;
+}
+
 Json AttemptJson(const AttemptRecord& attempt) {
   const AttemptResult& result = attempt.result;
-  return {{"attempt_id", result.attempt_id},
-          {"launch", result.launch},
-          {"state", Word(attempt.state)},
-          {"authoritative", attempt.authoritative},
-          {"worker_ids", attempt.worker_ids},
-          {"started_at_ms", attempt.started_at_ms},
-          {"ended_at_ms", attempt.ended_at_ms},
-          {"outcome", attempt.outcome},
-          {"failure", FailureJson(result.failure)},
-          {"check_before", CheckJson(result.check_before)},
-          {"check_after", CheckJson(result.check_after)},
-          {"effective_baseline", result.effective_baseline},
-          {"effective_variant", result.effective_variant},
-          {"effective_note", result.effective_note},
-          {"fidelity", Word(result.fidelity)},
-          {"warm", result.warm},
-          {"data_seed", result.data_seed},
-          {"data_checksum", result.data_checksum},
-          {"sampling_s", Number(result.sampling_s)},
-          {"setup_s", Number(result.setup_s)},
-          {"capture_us", Number(result.capture_us)},
-          {"num_samples", result.samples.size()},
-          {"environment", result.environment},
-          {"warnings", result.warnings}};
+  return {
+      {"attempt_id", result.attempt_id},
+      {"launch", result.launch},
+      {"state", Word(attempt.state)},
+      {"authoritative", attempt.authoritative},
+      {"has_report", attempt.has_report},
+      {"worker_ids", attempt.worker_ids},
+      {"leased_at_ms", attempt.leased_at_ms},
+      {"started_at_ms", attempt.started_at_ms},
+      {"ended_at_ms", attempt.ended_at_ms},
+      {"outcome", attempt.outcome},
+      {"failure", FailureJson(result.failure)},
+      {"check_before", CheckJson(result.check_before)},
+      {"check_after", CheckJson(result.check_after)},
+      {"effective_baseline", result.effective_baseline},
+      {"effective_variant", result.effective_variant},
+      {"effective_note", result.effective_note},
+      {"fidelity", Word(result.fidelity)},
+      {"warm", result.warm},
+      {"data_seed", result.data_seed},
+      {"data_checksum", result.data_checksum},
+      {"sampling_s", Number(result.sampling_s)},
+      {"setup_s", Number(result.setup_s)},
+      {"capture_us", Number(result.capture_us)},
+      {"breakdown", EntriesJson(result.breakdown)},
+      {"breakdown_step_us",
+       Number(result.breakdown.empty() ? std::nullopt : std::optional(result.breakdown_step_us))},
+      {"num_samples", result.samples.size()},
+      {"environment", result.environment},
+      {"warnings", result.warnings}};
 }
 
 void AppendSamples(const AttemptRecord& attempt, Json& samples) {
@@ -288,6 +307,9 @@ Json TrialJson(const TrialRecord& trial, const CampaignResults& results) {
                              : Json(nullptr)},
                {"state", Word(trial.state)},
                {"reason", trial.reason},
+               {"failure", FailureJson(trial.failure)},
+               {"converged", trial.converged},
+               {"num_attempts", trial.num_attempts},
                {"settled", Word(trial.spec.settled)},
                {"settled_reason", trial.spec.settled_reason},
                {"baseline_plan", CanonicalText(trial.spec.baseline)},

@@ -248,6 +248,9 @@ CampaignResults ExampleResults() {
   PairSample sample;
   sample.pair = {.launch = 0, .draw = 7, .baseline_us = 100, .variant_us = 80};
   good.result.samples = {sample};
+  good.result.breakdown = {{OpCategory::kMoe, "moe.gate_up", 40, 2, 12.5},
+                           {OpCategory::kHost, "host", 60, 1, 0}};
+  good.result.breakdown_step_us = 100;
   AttemptRecord failed = good;
   failed.result.attempt_id = "t0001-a0";
   failed.state = AttemptState::kFailed;
