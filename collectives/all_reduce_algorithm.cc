@@ -8,8 +8,8 @@ absl::StatusOr<AllReduceAlgorithm> ResolveCpuAllReduce(AllReduceAlgorithm asked,
                                                        int64_t ranks) {
   switch (asked) {
     case AllReduceAlgorithm::kAuto:
-      return ranks > 1 && bytes >= kTwoShotFromBytes ? AllReduceAlgorithm::kTwoShot
-                                                     : AllReduceAlgorithm::kOneShot;
+      return bytes * (ranks - 1) >= kTwoShotFromBytes ? AllReduceAlgorithm::kTwoShot
+                                                      : AllReduceAlgorithm::kOneShot;
     case AllReduceAlgorithm::kOneShot:
     case AllReduceAlgorithm::kTwoShot:
     case AllReduceAlgorithm::kRing:

@@ -137,7 +137,6 @@ class SharedGang : public Gang {
   Mapping page_mapping_;
   ControlPage* page_;
   uint64_t num_calls_ = 0;
-  std::vector<Mapping> mappings_;
   EndWatcher watcher_;  // Last: its thread uses what is above.
 };
 
@@ -253,11 +252,11 @@ absl::StatusOr<Gang::SharedMemory> SharedGang::MapShared(size_t bytes) {
           absl::StrCat("rank ", r, " could not map ", bytes, " bytes a rank"));
     }
   }
-  SharedMemory shared = {.of_rank = {}, .bytes = bytes};
+  SharedMemory shared = {.of_rank = {}, .bytes = bytes, .mapping = nullptr};
   for (int r = 0; r < num_ranks_; ++r) {
     shared.of_rank.push_back(mapping->data() + per_rank * static_cast<size_t>(r));
   }
-  mappings_.push_back(*std::move(mapping));
+  shared.mapping = std::make_shared<const Mapping>(*std::move(mapping));
   return shared;
 }
 

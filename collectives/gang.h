@@ -37,10 +37,12 @@ class Gang {
   virtual absl::StatusOr<std::string> BroadcastFromLeader(const std::string& bytes) = 0;
 
   // Memory that all ranks map at creation: `bytes` a rank, zeroed, page-aligned. Collective call:
-  // every rank calls it with the same size, in the same order.
+  // every rank calls it with the same size, in the same order. It is unmapped here with the last
+  // copy of the result, which may outlive the gang: a gang serves many arms, one after another.
   struct SharedMemory {
     std::vector<std::byte*> of_rank;  // of_rank[r] is rank r's part, mapped here.
     size_t bytes = 0;
+    std::shared_ptr<const void> mapping;  // Shared: the parts have several holders.
   };
   virtual absl::StatusOr<SharedMemory> MapShared(size_t bytes) = 0;
 

@@ -186,6 +186,10 @@ TEST(CpuCollectivesTest, ResolvesAutoBySizeAndRefusesWhatTheCpuHasNot) {
             AllReduceAlgorithm::kOneShot);
   EXPECT_EQ(*ResolveCpuAllReduce(AllReduceAlgorithm::kAuto, kTwoShotFromBytes, 2),
             AllReduceAlgorithm::kTwoShot);
+  EXPECT_EQ(*ResolveCpuAllReduce(AllReduceAlgorithm::kAuto, kTwoShotFromBytes / 3, 4),
+            AllReduceAlgorithm::kOneShot);
+  EXPECT_EQ(*ResolveCpuAllReduce(AllReduceAlgorithm::kAuto, kTwoShotFromBytes / 3 + 2, 4),
+            AllReduceAlgorithm::kTwoShot);
   EXPECT_EQ(*ResolveCpuAllReduce(AllReduceAlgorithm::kAuto, 1 << 30, 1),
             AllReduceAlgorithm::kOneShot);
   EXPECT_EQ(ResolveCpuAllReduce(AllReduceAlgorithm::kNccl, 8, 2).status().code(),
