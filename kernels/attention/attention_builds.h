@@ -24,6 +24,7 @@ struct AttentionBlock {
   int64_t key_stride = 0;
   const Bf16* values = nullptr;
   int64_t value_stride = 0;
+  bool streams = false;  // The next block lies behind this one: ask for it ahead of time.
   const int64_t* num_visible = nullptr;  // Of the block's positions, per row; may be <= 0.
   float* max = nullptr;                  // [num_rows], -infinity before the first block.
   float* sum = nullptr;                  // [num_rows], of exp(score - max)

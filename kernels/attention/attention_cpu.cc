@@ -34,6 +34,13 @@ void Fp8ToBf16(const Fp8* in, int64_t count, Bf16* out, VectorIsa isa) {
   Fp8ToBf16Portable(in, count, out);
 }
 
+// Asks for memory that is read soon, which may lie past the end of a buffer.
+void Prefetch(const std::byte* at, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(at + i);
+  }
+}
+
 // Cuts a thread's scratch into 64-byte aligned arrays.
 class ScratchCutter {
  public:
@@ -185,10 +192,16 @@ class AttentionCall {
       block.keys = reinterpret_cast<const Bf16*>(cache_.keys.data()) + at;
       block.values = reinterpret_cast<const Bf16*>(values) + at;
       block.key_stride = block.value_stride = widths_.cache_stride;
+      block.streams = true;
       return;
     }
     for (int64_t s = 0; s < block.num_positions; ++s) {
       const int64_t from = at + s * widths_.cache_stride;
+      const int64_t ahead = from + kBlockPositions * widths_.cache_stride;
+      Prefetch(cache_.keys.data() + ahead, widths_.key);
+      if (!is_mla) {
+        Prefetch(values + ahead, widths_.value);
+      }
       Fp8ToBf16(reinterpret_cast<const Fp8*>(cache_.keys.data()) + from, widths_.key,
                 state.keys + s * widths_.key, pool_.isa());
       if (!is_mla) {

@@ -26,12 +26,14 @@ inline Column LoadColumn(const std::byte* at) {
 template <int kRows>
 void Fp8Pass(int64_t cols, int64_t scale_cols, const std::byte* panel, const float* const* x,
              float* out) {
+#pragma GCC unroll 12
   for (int i = 0; i < kRows * 2; ++i) {
     _mm256_storeu_ps(out + i * 8, _mm256_setzero_ps());
   }
   for (int64_t begin = 0; begin < cols; begin += scale_cols) {
     const int64_t end = begin + scale_cols < cols ? begin + scale_cols : cols;
     __m256 sums[kRows][2];
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
       sums[i][0] = _mm256_setzero_ps();
       sums[i][1] = _mm256_setzero_ps();
@@ -43,6 +45,7 @@ void Fp8Pass(int64_t cols, int64_t scale_cols, const std::byte* panel, const flo
         }
       }
       const Column column = LoadColumn(panel);
+#pragma GCC unroll 12
       for (int i = 0; i < kRows; ++i) {
         const __m256 value = _mm256_broadcast_ss(x[i] + c);
         sums[i][0] = _mm256_fmadd_ps(value, column.low, sums[i][0]);
@@ -54,6 +57,7 @@ void Fp8Pass(int64_t cols, int64_t scale_cols, const std::byte* panel, const flo
     const __m256 scale0 = _mm256_mul_ps(_mm256_loadu_ps(scales), back);
     const __m256 scale1 = _mm256_mul_ps(_mm256_loadu_ps(scales + 8), back);
     panel += kFp8ScaleBytes;
+#pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
       float* const at = out + i * 16;
       _mm256_storeu_ps(at, _mm256_fmadd_ps(sums[i][0], scale0, _mm256_loadu_ps(at)));

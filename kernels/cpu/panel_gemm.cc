@@ -146,7 +146,7 @@ void PanelGemmInt4Portable(int64_t cols, int64_t group, const std::byte* panel,
         uint32_t lanes[kPanelRows];
         std::memcpy(lanes, block, sizeof(lanes));
         for (int64_t j = 0; j < kPanelRows; ++j) {
-          for (int64_t pair = 0; pair < 4; ++pair) {
+          for (int pair = 0; pair < 4; ++pair) {
             integers[j] += static_cast<int32_t>((lanes[j] >> (4 * pair)) & 0xF) * x[c + 2 * pair];
             integers[j] +=
                 static_cast<int32_t>((lanes[j] >> (4 * pair + 16)) & 0xF) * x[c + 2 * pair + 1];

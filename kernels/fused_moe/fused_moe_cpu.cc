@@ -121,7 +121,7 @@ struct DownTiles {
 
 // Long streams of each expert's weights, as far as there are tasks for all threads and room for
 // the sums.
-DownTiles CutDown(const FusedMoeShape& shape, const PackedLayout& down, int64_t num_threads) {
+DownTiles CutDown(const FusedMoeShape& shape, const PackedLayout& down, int num_threads) {
   DownTiles tiles;
   tiles.block_tokens = std::clamp<int64_t>(shape.num_tokens, 1, kMaxBlockTokens);
   tiles.panels = std::max<int64_t>(

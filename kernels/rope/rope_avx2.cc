@@ -62,9 +62,13 @@ void TurnAvx2(const float* cosines, const float* sines, int64_t half, const Bf16
 void Bf16ToFp8Avx2(const Bf16* in, int64_t count, Fp8* out) {
   for (int64_t i = 0; i < count; i += 8) {
     const auto left = static_cast<size_t>(count - i < 8 ? count - i : 8);
-    Bf16 values[8] = {};
-    std::memcpy(values, in + i, left * sizeof(Bf16));
-    const __m256i bits = Fp8Bits(LoadBf16x8(values));
+    Bf16 tail[8] = {};
+    const Bf16* from = in + i;
+    if (left < 8) {
+      std::memcpy(tail, from, left * sizeof(Bf16));
+      from = tail;
+    }
+    const __m256i bits = Fp8Bits(LoadBf16x8(from));
     const __m128i words =
         _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
     Fp8 bytes[16];
