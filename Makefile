@@ -1,4 +1,4 @@
-# Set-up and build in one word each. `make` alone builds into build/bin.
+# Set-up and build in one word each. `make` alone puts the three binaries into build/bin.
 BUILD ?= build
 PREFIX ?= install
 LASTFLOP_CUDA ?= auto
@@ -16,12 +16,13 @@ $(BUILD)/build.ninja: | setup
 	  -DLASTFLOP_CUDA=$(LASTFLOP_CUDA)
 
 build: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD)
+	@cmake --build $(BUILD) --target lastflop_binaries
 
 run: build
 	@$(BUILD)/bin/lastflop run experiments/quickstart.yaml
 
-test: build
+test: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure $(TESTS)
 
 install: build

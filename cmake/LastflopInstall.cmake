@@ -15,9 +15,12 @@ function(lastflop_install_tree)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/db/schema ${CMAKE_BINARY_DIR}/share/lastflop/db/schema
        SYMBOLIC)
 
+  # What `make` builds: all but the tests.
+  add_custom_target(lastflop_binaries)
   set(binaries)
   foreach(binary IN LISTS LASTFLOP_BINARIES)
     if(TARGET ${binary})
+      add_dependencies(lastflop_binaries ${binary})
       target_link_options(${binary} PRIVATE -Wl,--disable-new-dtags)
       install(TARGETS ${binary} RUNTIME DESTINATION bin)
       list(APPEND binaries ${binary})
