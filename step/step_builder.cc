@@ -99,7 +99,7 @@ void StepBuilder::AddHead() {
   Add("sampling", OpCategory::kSampling, sample, {.in = Tensor::kLogits, .out = Tensor::kSampled});
 }
 
-Op& StepBuilder::Add(std::string name, OpCategory category, OpShape shape,
+Op& StepBuilder::Add(std::string name, OpCategory category, const OpShape& shape,
                      const OpTensors& tensors) {
   Op op;
   op.name = std::move(name);
@@ -110,7 +110,7 @@ Op& StepBuilder::Add(std::string name, OpCategory category, OpShape shape,
   op.out = tensors.out;
   op.weight = tensors.weight;
   op.work = WorkOf(shape, load_);
-  op.shape = std::move(shape);
+  op.shape = shape;
   ops_.push_back(std::move(op));
   return ops_.back();
 }

@@ -35,7 +35,7 @@ class StepBuilder {
     Tensor out = Tensor::kNone;
     Weight weight = Weight::kNone;
   };
-  Op& Add(std::string name, OpCategory category, OpShape shape, const OpTensors& tensors);
+  Op& Add(std::string name, OpCategory category, const OpShape& shape, const OpTensors& tensors);
 
   void AddRowNorm(const std::string& name, Weight gain);
   void AddPartNorm(const std::string& name, NormShape shape, Tensor tensor, Weight gain);
