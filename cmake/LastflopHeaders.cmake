@@ -1,6 +1,11 @@
 # The target lastflop_headers: every header of ours compiles alone. Each is included by a file of
 # its own, which is parsed and never turned into code.
 function(lastflop_add_headers_target)
+  # kernels/cpu/vector.h is for files that are compiled for AVX2.
+  set(vector_flags)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(vector_flags -mavx2 -mfma -mf16c -Wno-ignored-attributes)
+  endif()
   set(stamps)
   foreach(room IN LISTS LASTFLOP_ROOMS)
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
@@ -14,7 +19,7 @@ function(lastflop_add_headers_target)
       file(CONFIGURE OUTPUT ${unit} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
       add_custom_command(
         OUTPUT ${unit}.stamp
-        COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 ${LASTFLOP_WARNING_FLAGS} -fsyntax-only
+        COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 ${LASTFLOP_WARNING_FLAGS} ${vector_flags} -fsyntax-only
                 -MD -MT ${unit}.stamp -MF ${unit}.d -I${CMAKE_SOURCE_DIR}
                 -isystem ${CMAKE_BINARY_DIR}/proto/gen ${unit}
         COMMAND ${CMAKE_COMMAND} -E touch ${unit}.stamp
