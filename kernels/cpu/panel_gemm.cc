@@ -103,6 +103,13 @@ void PrepareInt16Portable(const Bf16* in, int64_t group, int16_t* out, float* sc
   }
   const Int16Scale scales = Int16ScaleOf(max_bits);
   int32_t sum = 0;
+  if (scales.inverse == 0) {
+    // All zeros, or an infinity or NaN, which only the scale carries.
+    std::fill_n(out, group, int16_t{0});
+    *scale = scales.scale;
+    *bias = 0;
+    return;
+  }
   for (int64_t c = 0; c < group; ++c) {
     const auto value = static_cast<int16_t>(std::lrint(ToFloat(in[c]) * scales.inverse));
     out[c] = value;

@@ -176,6 +176,13 @@ void PrepareInt16Avx2(const Bf16* in, int64_t group, int16_t* out, float* scale,
   const __m128i least = _mm_minpos_epu16(_mm_xor_si128(max8, _mm_set1_epi16(-1)));
   const uint32_t max_bits = 0xFFFFu - static_cast<uint32_t>(_mm_extract_epi16(least, 0));
   const Int16Scale scales = Int16ScaleOf(max_bits);
+  if (scales.inverse == 0) {
+    // All zeros, or an infinity or NaN, which only the scale carries.
+    std::memset(out, 0, static_cast<size_t>(group) * sizeof(*out));
+    *scale = scales.scale;
+    *bias = 0;
+    return;
+  }
   const __m256 inverse = _mm256_set1_ps(scales.inverse);
   __m256i sum = _mm256_setzero_si256();
   for (int64_t c = 0; c < group; c += 16) {
