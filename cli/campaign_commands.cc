@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/campaign_exit.h"
 #include "cli/commands.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
@@ -20,14 +21,14 @@ int WatchCommand(const IdFlags& flags, Io& io) {
   if (!client.ok()) {
     return ExitCodeFor(client.status(), io.err);
   }
-  CampaignState state = CampaignState::kRunning;
+  CampaignSummary summary;
   absl::Status status;
   {
     ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
     status =
         (*client)->Watch(flags.id, flags.after_sequence, InterruptFlag(), [&](const Event& event) {
           progress.Show(event);
-          state = event.summary.state;
+          summary = event.summary;
           return true;
         });
   }
@@ -37,11 +38,8 @@ int WatchCommand(const IdFlags& flags, Io& io) {
   if (InterruptFlag()) {
     return kExitInterrupted;
   }
-  io.err << "campaign " << flags.id << ": " << ToWord(state) << "\n";
-  if (state == CampaignState::kBaselineFailed) {
-    return kExitRegression;
-  }
-  return state == CampaignState::kDone ? kExitFinished : kExitUnfinished;
+  io.err << "campaign " << flags.id << ": " << ToWord(summary.state) << "\n";
+  return ExitCodeOf(summary);
 }
 
 int CancelCommand(const IdFlags& flags, Io& io) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "cli/campaign_exit.h"
 #include "cli/interrupt.h"
 #include "cli/print_report.h"
 #include "cli/progress.h"
@@ -23,20 +24,6 @@ namespace {
 constexpr std::chrono::milliseconds kStartTimeout{15000};
 constexpr std::chrono::milliseconds kStartPoll{20};
 constexpr size_t kLinesShown = 5;
-
-int ExitCodeOf(CampaignState state) {
-  switch (state) {
-    case CampaignState::kDone:
-      return kExitFinished;
-    case CampaignState::kBaselineFailed:
-      return kExitRegression;
-    case CampaignState::kRunning:
-    case CampaignState::kCancelled:
-    case CampaignState::kOutOfBudget:
-      return kExitUnfinished;
-  }
-  return kExitInternal;
-}
 
 }  // namespace
 
@@ -150,10 +137,12 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
   PrintReport(*results, format, by, io);
   io.err << "campaign " << id << " is kept in " << db << "; read it again with `lastflop report "
          << id << " --db " << db << "`\n";
-  const int code = ExitCodeOf(results->state);
+  const CampaignSummary summary = Summarize(*results);
+  const int code = ExitCodeOf(summary);
   if (code == kExitUnfinished) {
-    io.err << "unfinished (" << ToWord(results->state) << "); `lastflop resume " << id << " --db "
-           << db << "` goes on with it\n";
+    const bool has_lost = summary.state == CampaignState::kDone;
+    io.err << "unfinished (" << (has_lost ? "lost_out" : ToWord(summary.state))
+           << "); `lastflop resume " << id << " --db " << db << "` goes on with it\n";
   }
   return code;
 }

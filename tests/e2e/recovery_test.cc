@@ -1,0 +1,263 @@
+// kill -9 and SIGSTOP of everything, with real processes: cases H16, H17, H19 to H22.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "db/campaign_reader.h"
+#include "db/worker_store.h"
+#include "tests/e2e/program.h"
+#include "tests/e2e/tiny_campaign.h"
+
+namespace lastflop {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// Polls, as the processes that are waited for have nothing to block on.
+bool Eventually(const std::function<bool()>& is_true,
+                std::chrono::seconds timeout = std::chrono::seconds(120)) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (!is_true()) {
+    if (std::chrono::steady_clock::now() > end) {
+      return false;
+    }
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+// A coordinator and its workers as separate programs on a Unix socket. Sampling always takes its
+// whole time, so that there is a middle to break something in.
+class RecoveryTest : public testing::Test {
+ protected:
+  void StartCoordinator() {
+    coordinator_ = std::make_unique<Program>(
+        folder_.path(), "lastflopd",
+        std::vector<std::string>{"--listen", server(), "--db", db(), "--heartbeat-ms", "100",
+                                 "--timeout-ms", "2000"});
+    ASSERT_TRUE(coordinator_->WaitForErr("event=listening")) << coordinator_->Err();
+  }
+
+  void StartWorker(const std::string& id) {
+    workers_[id].reset();
+    workers_[id] = std::make_unique<Program>(
+        folder_.path(), "lastflop-worker",
+        std::vector<std::string>{"--server", server(), "--device", "cpu:0", "--id", id});
+  }
+
+  void Submit(const std::string& interventions = kTinyInterventions) {
+    const std::string file = WriteTinyCampaign(
+        folder_, interventions,
+        "launches: 1, min_pairs: 4, max_time: 400ms, half_width: 0.0001%, max_attempts: 3");
+    Program submit(folder_.path(), "lastflop", {"submit", file, "--server", server()});
+    ASSERT_EQ(submit.Wait(), 0) << submit.Err();
+  }
+
+  CampaignResults Results() const {
+    absl::StatusOr<Database> database = OpenForReading(db());
+    if (!database.ok()) {
+      return {};
+    }
+    const absl::StatusOr<std::string> id = ResolveCampaign(*database, "");
+    if (!id.ok()) {
+      return {};
+    }
+    absl::StatusOr<CampaignResults> results = ReadCampaign(*database, *id);
+    return results.ok() ? *std::move(results) : CampaignResults();
+  }
+
+  int NumDone() const { return Summarize(Results()).num_done; }
+
+  // Whether some attempt of a worker is being run.
+  bool IsMeasuring(const std::string& id) const {
+    for (const AttemptRecord& attempt : Results().attempts) {
+      if (attempt.state == AttemptState::kRunning && attempt.worker_ids[0] == id) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool WaitForEnd() const {
+    return Eventually([this] {
+      const CampaignResults results = Results();
+      return !results.campaign_id.empty() && results.state != CampaignState::kRunning;
+    });
+  }
+
+  // Every trial once, one accepted attempt each, and the file sound.
+  void ExpectEveryTrialOnce() const {
+    const CampaignResults results = Results();
+    EXPECT_EQ(results.state, CampaignState::kDone) << results.reason;
+    std::map<std::string, int> accepted;
+    for (const AttemptRecord& attempt : results.attempts) {
+      accepted[attempt.result.trial_id] += attempt.authoritative ? 1 : 0;
+      EXPECT_NE(attempt.state, AttemptState::kLeased);
+      EXPECT_NE(attempt.state, AttemptState::kRunning);
+    }
+    for (const TrialRecord& trial : results.trials) {
+      EXPECT_EQ(trial.state, TrialState::kDone) << trial.spec.trial_id << ": " << trial.reason;
+      if (!trial.spec.settled.has_value()) {
+        EXPECT_EQ(accepted[trial.spec.trial_id], 1) << trial.spec.trial_id;
+      }
+    }
+    absl::StatusOr<Database> database = OpenForReading(db());
+    ASSERT_TRUE(database.ok()) << database.status();
+    absl::StatusOr<Statement> row = database->Prepare("PRAGMA integrity_check");
+    ASSERT_TRUE(row.ok() && *row->Step());
+    EXPECT_EQ(row->Text(0), "ok");
+  }
+
+  int NumIn(AttemptState state) const {
+    int num = 0;
+    for (const AttemptRecord& attempt : Results().attempts) {
+      num += attempt.state == state ? 1 : 0;
+    }
+    return num;
+  }
+
+  std::string server() const { return "unix:" + folder_.path() + "/socket"; }
+  std::string db() const { return folder_.path() + "/x.db"; }
+
+  const TestFolder folder_;
+  std::unique_ptr<Program> coordinator_;
+  std::map<std::string, std::unique_ptr<Program>> workers_;
+};
+
+TEST_F(RecoveryTest, AKilledWorkerIsReplacedByOneOfTheSameNameAtOnce) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return NumDone() >= 1 && IsMeasuring("w0"); }));
+  workers_["w0"]->Signal(SIGKILL);
+  StartWorker("w0");
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  EXPECT_GE(NumIn(AttemptState::kLost), 1);
+  EXPECT_LE(NumIn(AttemptState::kLost), 2);
+}
+
+TEST_F(RecoveryTest, AStoppedWorkersLateResultIsKeptAndTheWorkerRejoins) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return NumDone() >= 1 && IsMeasuring("w0"); }));
+  StartWorker("w1");
+  workers_["w0"]->Signal(SIGSTOP);  // The worker alone: its child measures on.
+  ASSERT_TRUE(Eventually([this] { return NumIn(AttemptState::kLost) >= 1; }));
+  ASSERT_TRUE(Eventually([this] {
+    const CampaignResults results = Results();
+    return !results.attempts.empty() && results.attempts.back().worker_ids[0] == "w1" &&
+           results.attempts.back().authoritative;
+  })) << "another worker takes over";
+  workers_["w0"]->Signal(SIGCONT);
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  ASSERT_TRUE(Eventually([this] {
+    for (const AttemptRecord& attempt : Results().attempts) {
+      if (attempt.state == AttemptState::kLost && attempt.has_report) {
+        return !attempt.authoritative;
+      }
+    }
+    return false;
+  })) << "the late result is kept";
+  absl::StatusOr<Database> database = OpenForReading(db());
+  ASSERT_TRUE(database.ok());
+  ASSERT_TRUE(Eventually([&] {
+    const absl::StatusOr<std::vector<WorkerRow>> rows = WorkerStore(*database).List();
+    return rows.ok() && (*rows)[0].worker_id == "w0" && (*rows)[0].state != WorkerState::kLost;
+  })) << "it has rejoined";
+}
+
+TEST_F(RecoveryTest, AKilledCoordinatorGoesOnFromItsFileAndRepeatsNothing) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return NumDone() >= 2 && IsMeasuring("w0"); }));
+  const CampaignResults before = Results();
+  coordinator_->Signal(SIGKILL);
+  coordinator_->Wait();
+  StartCoordinator();
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  const CampaignResults after = Results();
+  for (size_t i = 0; i < before.trials.size(); ++i) {
+    if (before.trials[i].state == TrialState::kDone) {
+      EXPECT_EQ(after.trials[i].num_attempts, before.trials[i].num_attempts) << i;
+    }
+  }
+}
+
+TEST_F(RecoveryTest, EverythingKilledAtOnceIsNoLoss) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return NumDone() >= 2 && IsMeasuring("w0"); }));
+  coordinator_->Signal(SIGKILL);
+  workers_["w0"]->Signal(SIGKILL);
+  coordinator_->Wait();
+  StartCoordinator();
+  StartWorker("w0");
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+}
+
+TEST_F(RecoveryTest, AForeignWriteLockForFiveSecondsFailsNoPollAndLosesNothing) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return NumDone() >= 1 && IsMeasuring("w0"); }));
+  absl::StatusOr<Database> foreign = Database::Open(db(), Database::Mode::kReadWrite);
+  ASSERT_TRUE(foreign.ok()) << foreign.status();
+  ASSERT_TRUE(foreign->ExecuteScript("BEGIN IMMEDIATE").ok());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (std::chrono::steady_clock::now() < end) {
+    Program show(folder_.path(), "lastflop", {"show", "tiny", "--server", server()});
+    ASSERT_EQ(show.Wait(), 0) << show.Err();
+  }
+  ASSERT_TRUE(foreign->ExecuteScript("COMMIT").ok());
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  EXPECT_EQ(NumIn(AttemptState::kLost), 0) << "the lock was held for longer than the timeout";
+}
+
+TEST_F(RecoveryTest, ASecondLiveWorkerWithTheSameNameIsRefused) {
+  StartCoordinator();
+  StartWorker("w0");
+  ASSERT_TRUE(coordinator_->WaitForErr("event=worker_connected")) << coordinator_->Err();
+  Program second(folder_.path(), "lastflop-worker",
+                 {"--server", server(), "--device", "cpu:0", "--id", "w0"});
+  EXPECT_NE(second.Wait(), 0);
+  EXPECT_THAT(second.Err(), HasSubstr("is connected already"));
+}
+
+TEST_F(RecoveryTest, ASecondCoordinatorOnTheSameFileOrAddressEndsAndSaysSo) {
+  StartCoordinator();
+  Program same_file(folder_.path(), "lastflopd", {"--listen", "127.0.0.1:0", "--db", db()});
+  EXPECT_EQ(same_file.Wait(), 2);
+  EXPECT_THAT(same_file.Err(), HasSubstr("another coordinator"));
+  Program same_address(folder_.path(), "lastflopd",
+                       {"--listen", server(), "--db", folder_.path() + "/other.db"});
+  EXPECT_EQ(same_address.Wait(), 2);
+  EXPECT_THAT(same_address.Err(), HasSubstr("cannot listen on"));
+}
+
+TEST_F(RecoveryTest, SigtermEndsTheCoordinatorInOrder) {
+  StartCoordinator();
+  coordinator_->Signal(SIGTERM);
+  EXPECT_EQ(coordinator_->Wait(), 0) << coordinator_->Err();
+}
+
+}  // namespace
+}  // namespace lastflop
