@@ -50,6 +50,7 @@ void AddFigures(const PooledTrial& trial, const Campaign& campaign, BaselinePoin
   point.step_us = (estimate->baseline_mean_us + estimate->variant_mean_us) / 2;
   point.tokens_per_s = TokensPerStep(campaign.baseline, asked) / *point.step_us * 1e6;
   point.noise = estimate->noise;
+  point.detectable_effect = estimate->min_detectable_effect;
   point.against_itself = FigureOf(*estimate);
   point.effect_against_itself = EffectOf(*point.against_itself, campaign.measure.min_effect);
   point.unique_experts = trial.unique_experts;

@@ -132,6 +132,7 @@ struct BaselinePoint {
   std::optional<double> step_us;  // Mean.
   std::optional<double> tokens_per_s;
   std::optional<double> noise;
+  std::optional<double> detectable_effect;
   std::optional<SpeedupFigure> against_itself;  // A/A: should hold 1.
   std::optional<Effect> effect_against_itself;
   std::optional<double> drift;           // Last baseline samples over the first, minus 1.

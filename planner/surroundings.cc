@@ -15,6 +15,8 @@ namespace lastflop {
 namespace {
 
 constexpr size_t kMostValues = 4;  // Of one key side by side; clocks and the like vary.
+constexpr double kLargeDetectableEffect = 0.1;  // Most claims are of less than twice this.
+constexpr double kLargeStepRatio = 1.25;        // Timing every op apart costs some, and no more.
 
 // Collects warnings in order, each once.
 class WarningList {
@@ -61,6 +63,23 @@ void AddEffectivePlan(const std::string& name, const TrialSpec& spec, const Atte
   }
 }
 
+// What makes the figures at a point mean little, whatever they are.
+void AddQuality(const BaselinePoint& point, WarningList& warnings) {
+  if (point.detectable_effect.value_or(0) > kLargeDetectableEffect) {
+    warnings.Add(absl::StrFormat("at %s only effects above %.0f%% are told from noise", point.label,
+                                 100 * *point.detectable_effect));
+  }
+  if (point.step_us.has_value() && !point.breakdown.empty()) {
+    const double ratio = point.breakdown_step_us / *point.step_us;
+    if (std::max(ratio, 1 / ratio) > kLargeStepRatio) {
+      warnings.Add(absl::StrFormat(
+          "at %s the step of the breakdown took %.1f us and the timed one %.1f us: shares and "
+          "ceilings may not hold",
+          point.label, point.breakdown_step_us, *point.step_us));
+    }
+  }
+}
+
 void AddBaseline(const RankingContext& context, WarningList& warnings) {
   for (size_t i = 0; i < context.baseline.size(); ++i) {
     const BaselinePoint& point = context.baseline[i];
@@ -75,6 +94,7 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
           "the baseline against itself is %s at %s (%.3fx): small differences there mean nothing",
           ToWord(*point.effect_against_itself), point.label, point.against_itself->estimate));
     }
+    AddQuality(point, warnings);
     const std::optional<StepBreakdown>& breakdown = context.breakdowns[i];
     if (breakdown.has_value() && breakdown->overlap_us > 0.01 * breakdown->step_us) {
       warnings.Add(absl::StrFormat("parts of the step at %s overlap by %.1f us: scaled to the step",

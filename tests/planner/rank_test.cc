@@ -221,6 +221,19 @@ TEST(MakeRankingTest, WarnsWhenTheBaselineDriftsMoreThanAClaimedGain) {
   EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("more than the 2.0% that claimed")));
 }
 
+TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnotherStep) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.5);
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    attempt.result.breakdown = {{OpCategory::kMoe, "moe.gate_up", 100}};
+    attempt.result.breakdown_step_us = 150;
+  }
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("are told from noise")));
+  EXPECT_THAT(ranking.warnings,
+              testing::Contains(HasSubstr("the step of the breakdown took 150.0 us")));
+}
+
 TEST(MakeRankingTest, CallsTheSamePlanUnderTwoNamesNeitherFasterNorSlower) {
   CampaignBuilder builder;
   builder.Baseline(1000, 0.01).Measured("one-name", 1, 1, 0.01).Measured("other-name", 1, 1, 0.01);
