@@ -25,6 +25,9 @@ if(NOT LASTFLOP_CUDA STREQUAL "off")
   endif()
 endif()
 
+set(LASTFLOP_CUDA_DEV_ARCHITECTURES "" CACHE STRING
+    "While developing: build kernels for these of their architectures only, e.g. 90a")
+
 if(LASTFLOP_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER ${LASTFLOP_NVCC} CACHE FILEPATH "nvcc")
   # Every library names its architectures itself, as -gencode, below.
@@ -59,6 +62,9 @@ function(lastflop_add_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;ARCHITECTURES" ${ARGN})
   if(NOT ARG_ARCHITECTURES)
     set(ARG_ARCHITECTURES 80 90a 100f 120f)
+  endif()
+  if(LASTFLOP_CUDA_DEV_ARCHITECTURES)
+    set(ARG_ARCHITECTURES ${LASTFLOP_CUDA_DEV_ARCHITECTURES})
   endif()
   lastflop_gencode_flags(gencode ${ARG_ARCHITECTURES})
   lastflop_add_library(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} CUDA::cudart_static

@@ -37,6 +37,8 @@ CUDA = re.compile(
     r"driver_types|vector_types|mma|sm_\w+)\.h(pp)?$|^(cuda|cub|thrust|cutlass|cute|nvtx3)/|"
     r"^cooperative_groups")
 SEES_PROTO = ("*_service", "*_client", "*codec*")
+# Launchers of kernels, and the files of the CUDA backend.
+SEES_CUDA = ("*_launch.h", "*_cuda.h", "*_cuda.cc", "cuda_*", "*_cuda_test.cc")
 
 
 def reachable(room):
@@ -52,7 +54,7 @@ def reachable(room):
 
 def sees_cuda(room, name):
     return (room == "gpu" or name.endswith((".cu", ".cuh"))
-            or fnmatch.fnmatch(name, "*_launch.h"))
+            or any(fnmatch.fnmatch(name, pattern) for pattern in SEES_CUDA))
 
 
 def check_include(room, name, quoted, target):
