@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/words.h"
+#include "kernels/cuda/panel.h"
+#include "kernels/permute/permute_cuda.h"
+#include "step/shapes.h"
+
+// Grouped GEMM on the device: kernels/grouped_gemm/grouped_gemm.h says what it computes;
+// kernels/cuda/panel.h how the weights lie.
+namespace lastflop {
+
+struct GroupedGemmCudaConfig {
+  // Order of the rows in the panels. `out` has plain rows in either case: gate first, then up.
+  CudaRowOrder row_order = CudaRowOrder::kPlain;
+  // L2 priority of the weights (moe.cache_hint).
+  CacheHint cache_hint = CacheHint::kNone;
+  // Stages of the ring through which weights stream; 0: as many as fit.
+  int stages = 0;
+};
+
+// Unimplemented (with field and reason): a weight or activation format or GPU that has no build.
+// InvalidArgument: sizes out of range, group_m below 0 or beside column_major. On the current
+// device.
+absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
+                                  const GroupedGemmCudaConfig& config);
+
+// Enqueues the kernel on `stream`; does not wait; can be captured in a graph. `pairs` was placed
+// for the same num_tokens, top_k and num_local_experts; its tile_tokens chooses the build.
+// `panels` holds num_local_experts matrices [out_features, in_features]. `in` is [num_tokens,
+// in_features] when gather_tokens, else [pairs, in_features]; `out` is [pairs, out_features]; rows
+// past the real number of pairs are neither read nor written. All device memory, 256-byte aligned.
+absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pairs,
+                               const void* panels, const __nv_bfloat16* in, __nv_bfloat16* out,
+                               const GroupedGemmCudaConfig& config, cudaStream_t stream);
+
+// The same by plain loops in fp32 with weights from the slice (rows(): out_features): writes the
+// output features in `out_features` (device memory [num_features], null: all) to `out`[pairs,
+// num_features].
+absl::Status LaunchGroupedGemmReference(const ExpertGemmShape& shape, const CudaPairs& pairs,
+                                        const CudaWeightSlice& weights, const __nv_bfloat16* in,
+                                        const int64_t* out_features, int64_t num_features,
+                                        float* out, cudaStream_t stream);
+
+}  // namespace lastflop
