@@ -12,7 +12,7 @@ function(lastflop_add_headers_target)
          ${CMAKE_SOURCE_DIR}/${room}/*.h)
     foreach(header IN LISTS headers)
       # These include the CUDA toolkit; nvcc reads them with the .cu that they belong to.
-      if(header MATCHES "^gpu/|_launch\\.h$")
+      if(header MATCHES "^gpu/|_launch\\.h$|_cuda\\.h$|/cuda_[^/]*\\.h$")
         continue()
       endif()
       set(unit ${CMAKE_BINARY_DIR}/headers/${header}.cc)
