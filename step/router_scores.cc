@@ -8,34 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "common/status_macros.h"
+#include "step/router_score_plan.h"
 #include "step/routing.h"
 
 namespace lastflop {
 namespace {
-
-// Streams of the counter-based generator, so that permutation, noise and shifts are independent.
-constexpr uint64_t kPermutationStream = 0x7065726D;
-constexpr uint64_t kNoiseStream = 0x6E6F6973;
-constexpr uint64_t kShiftStream = 0x73686966;
-
-// Scores lie on this grid: the scoring function keeps neighbours apart in fp32, and equal scores
-// are equal for every implementation, which then takes the lower index.
-constexpr float kScoreStep = 1.0F / 4096;
-constexpr float kLowestScore = -30.0F;
-
-// Chosen experts of a planned token score in (-1, 0], the others at most this: sigmoid and softmax
-// then put any group with a chosen expert above every group without one.
-constexpr float kUnchosenScore = -5.0F;
-
-uint64_t StreamOf(uint64_t base, int layer, int64_t draw) {
-  return base + (static_cast<uint64_t>(layer) << 40U) + static_cast<uint64_t>(draw) * 0x10001U;
-}
-
-// Rounds a score, which is at most 0, to the grid. (std::round is a call without SSE4.1.)
-float OnGrid(float score) {
-  const auto steps = static_cast<int32_t>(std::max(kLowestScore, score) / kScoreStep - 0.5F);
-  return static_cast<float>(steps) * kScoreStep;
-}
 
 // Standard Gumbel variates from 24 random bits: the quantile -log(-log(u)) from a table, linear
 // between its entries, exact in the tails where it bends.
@@ -56,8 +33,10 @@ class GumbelTable {
     return values_[cell] + share * (values_[cell + 1] - values_[cell]);
   }
 
+  const std::vector<float>& values() const { return values_; }
+
  private:
-  static constexpr uint32_t kCells = 4096;
+  static constexpr uint32_t kCells = RouterScorePlan::kGumbelEntries - 1;
   static constexpr uint32_t kTail = 64;
   static constexpr uint32_t kLowBits = 12;
   static constexpr uint32_t kLowMask = (1U << kLowBits) - 1;
@@ -71,7 +50,7 @@ class GumbelTable {
 std::vector<int32_t> PermuteExperts(int64_t num_experts, uint64_t seed, int layer) {
   std::vector<int32_t> order(static_cast<size_t>(num_experts));
   std::iota(order.begin(), order.end(), 0);
-  const uint64_t stream = StreamOf(kPermutationStream, layer, 0);
+  const uint64_t stream = RouterStream(kPermutationStream, layer, 0);
   for (size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[CounterRandom(seed, stream, i) % i]);
   }
@@ -161,10 +140,10 @@ void PlanToken(const std::vector<int32_t>& chosen, int64_t num_experts, float* k
     of_chosen.push_back(-below / (1.0F + below));
   }
   for (int64_t e = 0; e < num_experts; ++e) {
-    keys[e] = OnGrid(kUnchosenScore + 0.5F * (keys[e] - highest));
+    keys[e] = RouterScoreOnGrid(kUnchosenScore + 0.5F * (keys[e] - highest));
   }
   for (size_t i = 0; i < chosen.size(); ++i) {
-    keys[chosen[i]] = OnGrid(of_chosen[i]);
+    keys[chosen[i]] = RouterScoreOnGrid(of_chosen[i]);
   }
 }
 
@@ -174,7 +153,7 @@ void DrawKeys(const std::vector<float>& log_popularity, uint64_t seed, int layer
   const GumbelTable gumbel;
   const size_t num_experts = log_popularity.size();
   const size_t words = (num_experts + 1) / 2;
-  const uint64_t stream = StreamOf(kNoiseStream, layer, draw);
+  const uint64_t stream = RouterStream(kNoiseStream, layer, draw);
   for (size_t t = 0; t < static_cast<size_t>(num_tokens); ++t) {
     float* row = keys + t * num_experts;
     for (size_t e = 0; e < num_experts; e += 2) {
@@ -199,32 +178,25 @@ void ScoreByKeys(const Model& model, int64_t num_tokens, float* keys) {
     // The best score is 0, where the scoring function is steep.
     const float highest = *std::max_element(row, row + model.num_experts);
     for (int64_t e = 0; e < model.num_experts; ++e) {
-      row[e] = OnGrid(row[e] - highest);
+      row[e] = RouterScoreOnGrid(row[e] - highest);
     }
   }
 }
 
-// Slot `slot` of `num_slots` that are spread evenly over `num_places`: a place gets floor or ceil
-// of num_slots / num_places of them, and so does every run of places.
 int64_t PlaceOfSlot(int64_t slot, int64_t num_slots, int64_t num_places, uint64_t shift) {
-  const uint64_t offset = shift % static_cast<uint64_t>(num_slots * num_places);
-  return (slot * num_places + static_cast<int64_t>(offset)) / num_slots % num_places;
+  return UnwrappedPlaceOfSlot(slot, num_slots, num_places, shift) % num_places;
 }
 
 // The experts of each token under `balanced`: [num_tokens, top_k]. Slots t, t + T, t + 2T ... of a
 // token lie num_places / slots-per-token apart, so that a token's experts differ.
 std::vector<int32_t> BalancedExperts(const Model& model, uint64_t seed, int64_t num_tokens,
                                      int layer, int64_t draw) {
-  const RouterDims& router = model.router;
-  const uint64_t stream = StreamOf(kShiftStream, layer, draw);
+  const uint64_t stream = RouterStream(kShiftStream, layer, draw);
   // Slots fall on groups first, on the experts of a group second.
-  int64_t token_groups = std::min(router.top_k_groups, model.top_k);
-  while (router.num_groups > 1 && model.top_k % token_groups != 0) {
-    --token_groups;
-  }
-  const int64_t num_groups = router.num_groups > 1 ? router.num_groups : 1;
-  token_groups = router.num_groups > 1 ? token_groups : 1;
-  const int64_t per_group = model.top_k / token_groups;
+  const BalancedGroups groups = BalancedGroupsOf(model.router, model.top_k);
+  const int64_t num_groups = groups.num_groups;
+  const int64_t token_groups = groups.per_token;
+  const int64_t per_group = groups.experts_per_group;
   const int64_t group_size = model.num_experts / num_groups;
   std::vector<std::vector<int64_t>> tokens_of_group(static_cast<size_t>(num_groups));
   for (int64_t j = 0; j < token_groups; ++j) {
@@ -263,10 +235,17 @@ void ScoreByPlan(const Model& model, const std::vector<int32_t>& experts, int64_
   }
 }
 
-}  // namespace
+// The experts of every token of a layer under all_to_one.
+std::vector<int32_t> AllToOneExperts(const Model& model, uint64_t seed, int layer) {
+  std::vector<float> places(static_cast<size_t>(model.num_experts));
+  const auto order = PermuteExperts(model.num_experts, seed, layer);
+  for (size_t i = 0; i < order.size(); ++i) {
+    places[static_cast<size_t>(order[i])] = -static_cast<float>(i);
+  }
+  return ChooseWithinGroups(model, places.data());
+}
 
-absl::StatusOr<std::vector<float>> MakeRouterScores(const Model& model, const Routing& routing,
-                                                    int64_t num_tokens, int layer, int64_t draw) {
+absl::Status CheckGroups(const Model& model) {
   if (model.num_experts < 1 || model.router.num_groups < 1 ||
       model.num_experts % model.router.num_groups != 0 ||
       model.top_k > model.num_experts / model.router.num_groups *
@@ -275,6 +254,21 @@ absl::StatusOr<std::vector<float>> MakeRouterScores(const Model& model, const Ro
         "num_experts=", model.num_experts, " in num_groups=", model.router.num_groups,
         ": top_k=", model.top_k, " does not fit into ", model.router.top_k_groups, " groups"));
   }
+  return absl::OkStatus();
+}
+
+template <typename T>
+void Append(const std::vector<T>& values, std::vector<std::byte>& tables) {
+  static_assert(sizeof(T) == 4);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+  tables.insert(tables.end(), bytes, bytes + 4 * values.size());
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<float>> MakeRouterScores(const Model& model, const Routing& routing,
+                                                    int64_t num_tokens, int layer, int64_t draw) {
+  LASTFLOP_RETURN_IF_ERROR(CheckGroups(model));
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> log_popularity,
                             LogPopularity(model, routing, layer));
   std::vector<float> scores(static_cast<size_t>(num_tokens * model.num_experts));
@@ -285,12 +279,7 @@ absl::StatusOr<std::vector<float>> MakeRouterScores(const Model& model, const Ro
                   scores.data());
       break;
     case Distribution::kAllToOne: {
-      std::vector<float> places(static_cast<size_t>(model.num_experts));
-      const auto order = PermuteExperts(model.num_experts, routing.seed, layer);
-      for (size_t i = 0; i < order.size(); ++i) {
-        places[static_cast<size_t>(order[i])] = -static_cast<float>(i);
-      }
-      const std::vector<int32_t> chosen = ChooseWithinGroups(model, places.data());
+      const std::vector<int32_t> chosen = AllToOneExperts(model, routing.seed, layer);
       for (int64_t t = 0; t < num_tokens; ++t) {
         PlanToken(chosen, model.num_experts, scores.data() + t * model.num_experts);
       }
@@ -303,6 +292,28 @@ absl::StatusOr<std::vector<float>> MakeRouterScores(const Model& model, const Ro
       break;
   }
   return scores;
+}
+
+absl::StatusOr<RouterScorePlan> MakeRouterScorePlan(const Model& model, const Routing& routing,
+                                                    std::vector<int> layers) {
+  LASTFLOP_RETURN_IF_ERROR(CheckGroups(model));
+  RouterScorePlan plan{.distribution = routing.distribution,
+                       .seed = routing.seed,
+                       .num_experts = model.num_experts,
+                       .top_k = model.top_k,
+                       .router = model.router,
+                       .layers = std::move(layers)};
+  Append(plan.layers, plan.tables);
+  Append(GumbelTable().values(), plan.tables);
+  for (const int layer : plan.layers) {
+    LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> log_popularity,
+                              LogPopularity(model, routing, layer));
+    Append(log_popularity, plan.tables);
+  }
+  for (const int layer : plan.layers) {
+    Append(AllToOneExperts(model, routing.seed, layer), plan.tables);
+  }
+  return plan;
 }
 
 }  // namespace lastflop

@@ -76,7 +76,7 @@ def check_include(room, name, quoted, target):
     if first == "yaml-cpp" and room != "spec":
         return "only spec sees yaml-cpp"
     if CUDA.search(target) and not sees_cuda(room, name):
-        return "only gpu/, *_launch.h, .cuh and .cu see CUDA headers"
+        return "only gpu/, *_launch.h, *_cuda.h, .cuh and .cu see CUDA headers"
     if not quoted:
         return None
     if first == "tests":

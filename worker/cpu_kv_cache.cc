@@ -14,9 +14,6 @@
 namespace lastflop {
 namespace {
 
-constexpr uint64_t kKeyStream = 0x6B657973ULL << 16U;
-constexpr uint64_t kValueStream = 0x76616C73ULL << 16U;
-constexpr int64_t kPositionsPerSequence = int64_t{1} << 24;  // More than any context.
 constexpr int64_t kPositionsPerTask = 64;
 
 void Convert(float value, Bf16& out) { out = ToBf16(value); }
@@ -29,8 +26,7 @@ void FillRow(uint64_t seed, uint64_t stream, int64_t row, int64_t size, T* out) 
   for (int64_t i = 0; i < draws; ++i) {
     const uint64_t bits = CounterRandom(seed, stream, static_cast<uint64_t>(row * draws + i));
     for (int64_t j = 0; j < std::min<int64_t>(4, size - 4 * i); ++j) {
-      const auto centered = static_cast<int32_t>((bits >> (16 * j)) & 0xFFFFU) - 32768;
-      Convert(static_cast<float>(centered) * 0x1.0p-15F, out[4 * i + j]);
+      Convert(ContextValue(bits, static_cast<int>(j)), out[4 * i + j]);
     }
   }
 }
@@ -52,9 +48,7 @@ void FillContext(const AttentionShape& shape, const KvSlice& slice, const Rows& 
     const int64_t end = std::min(shape.context, begin + kPositionsPerTask);
     for (int64_t position = begin; position < end; ++position) {
       for (int64_t head = 0; head < rows.heads; ++head) {
-        const int64_t model_position =
-            (slice.first_sequence + sequence) * kPositionsPerSequence + position;
-        const int64_t row = model_position * slice.num_kv_heads_full + slice.first_kv_head + head;
+        const int64_t row = ContextRow(slice, sequence, position, head);
         const int64_t local = (sequence * positions + position) * rows.heads + head;
         FillRow(seed, stream, row, rows.width, out + local * rows.width);
       }
@@ -78,8 +72,8 @@ void Fill(const AttentionShape& shape, const KvSlice& slice, int layer, uint64_t
       FillContext(shape, slice, rows, seed, of_layer, reinterpret_cast<Bf16*>(out.data()), pool);
     }
   };
-  fill(kKeyStream, cache.keys);
-  fill(kValueStream, cache.values);
+  fill(kContextKeyStream, cache.keys);
+  fill(kContextValueStream, cache.values);
 }
 
 KvCache ViewOf(AlignedBuffer& buffer, size_t key_bytes) {
