@@ -1,0 +1,44 @@
+#include "gpu/device_buffer.h"
+
+#include <cuda_runtime_api.h>
+
+#include "absl/strings/str_cat.h"
+#include "gpu/cuda_status.h"
+
+namespace lastflop {
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(size_t bytes) {
+  DeviceBuffer buffer;
+  buffer.bytes_ = bytes;
+  if (bytes > 0) {
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error != cudaSuccess) {
+      cudaGetLastError();  // Running out of memory is no error of the launches that follow.
+      return CudaStatus(error, absl::StrCat("allocating ", bytes, " B of device memory"));
+    }
+    buffer.data_.reset(static_cast<std::byte*>(data));
+  }
+  return buffer;
+}
+
+void DeviceBuffer::Free::operator()(std::byte* data) const { cudaFree(data); }
+
+absl::StatusOr<PinnedBuffer> PinnedBuffer::Create(size_t bytes) {
+  PinnedBuffer buffer;
+  buffer.bytes_ = bytes;
+  if (bytes > 0) {
+    void* data = nullptr;
+    const cudaError_t error = cudaMallocHost(&data, bytes);
+    if (error != cudaSuccess) {
+      cudaGetLastError();
+      return CudaStatus(error, absl::StrCat("allocating ", bytes, " B of pinned memory"));
+    }
+    buffer.data_.reset(static_cast<std::byte*>(data));
+  }
+  return buffer;
+}
+
+void PinnedBuffer::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
+
+}  // namespace lastflop

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lastflop {
+
+// A communicator of NCCL, the host's own library, found when first asked for. One a process; calls
+// enqueue on a stream and can be captured in a graph. Not thread-safe.
+class Nccl {
+ public:
+  // A collective call. `broadcast` gives every rank what rank 0 passes to it (the unique id).
+  // Its waits end when a rank is lost, after NCCL's own timeout at the latest.
+  using Broadcast = std::function<absl::StatusOr<std::string>(const std::string& bytes)>;
+  static absl::StatusOr<std::unique_ptr<Nccl>> Create(int rank, int num_ranks,
+                                                      const Broadcast& broadcast);
+  ~Nccl();
+
+  // Sums `elements` bf16 values over ranks, in place.
+  absl::Status AllReduce(void* data, int64_t elements, cudaStream_t stream);
+  // `bytes` of every rank, in rank order, to all.
+  absl::Status AllGather(const void* own, void* all, int64_t bytes, cudaStream_t stream);
+  // Errors that a running collective met: a lost peer.
+  absl::Status AsyncStatus();
+
+  int version() const { return version_; }  // 22703 is 2.27.3.
+  const std::string& library_path() const { return path_; }
+
+ private:
+  struct Api;
+  Nccl(std::unique_ptr<Api> api, std::string path);
+  std::unique_ptr<Api> api_;
+  std::string path_;
+  int version_ = 0;
+  void* communicator_ = nullptr;
+};
+
+}  // namespace lastflop
