@@ -110,7 +110,7 @@ absl::StatusOr<CampaignRun*> Engine::LoadRun(const std::string& campaign_id) {
       open.worker_ids = attempt.worker_ids;
       open.expires = now + state.deadlines[attempt.result.attempt_id] + options_.deadline_slack;
       open.missing.insert(attempt.worker_ids.begin(), attempt.worker_ids.end());
-      open.missing_until = now + options_.timeout;
+      open.missing_until = now + std::max(options_.timeout, options_.reconnect);
     }
   }
   return &run;

@@ -51,7 +51,8 @@ struct WorkerView {
 class Engine {
  public:
   // Reads the campaigns that were running. Their open attempts wait for their workers to come back
-  // with them, as long as a worker may be silent. All arguments outlive the engine.
+  // with them, as long as a worker may be silent or needs to find the coordinator. All arguments
+  // outlive the engine.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Database& database, const Clock& clock,
                                                         const CoordinatorOptions& options,
                                                         EventBus& events);

@@ -11,6 +11,9 @@ namespace lastflop {
 struct CoordinatorOptions {
   std::chrono::milliseconds heartbeat{1000};  // Workers are asked to send one this often.
   std::chrono::milliseconds timeout{15000};   // Silent for longer: lost.
+  // How long a worker may take to find a coordinator that has restarted, where `timeout` is
+  // shorter: its tries come seconds apart after some time without one.
+  std::chrono::milliseconds reconnect{5000};
   // Of one attempt, setup included. A worker that still has not reported a while after is not
   // waited for.
   std::chrono::milliseconds attempt_deadline{15 * 60 * 1000};

@@ -1,10 +1,12 @@
-// kill -9 and SIGSTOP of everything, with real processes: cases H16, H17, H19 to H22.
+// kill -9 and SIGSTOP of everything, with real processes: cases H16 to H22.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,6 +37,20 @@ bool Eventually(const std::function<bool()>& is_true,
     std::this_thread::sleep_for(milliseconds(5));
   }
   return true;
+}
+
+// Child processes of a process, from /proc.
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<pid_t> children;
+  for (const auto& task :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", parent, "/task"))) {
+    std::ifstream file(task.path() / "children");
+    pid_t child = 0;
+    while (file >> child) {
+      children.push_back(child);
+    }
+  }
+  return children;
 }
 
 // A coordinator and its workers as separate programs on a Unix socket. Sampling always takes its
@@ -211,6 +227,48 @@ TEST_F(RecoveryTest, EverythingKilledAtOnceIsNoLoss) {
   StartWorker("w0");
   ASSERT_TRUE(WaitForEnd());
   ExpectEveryTrialOnce();
+}
+
+TEST_F(RecoveryTest, ATrialWhoseChildAlwaysDiesGetsExactlyItsAttempts) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit();
+  bool has_restarted = false;
+  // The child is killed whenever it works on t0003, and the coordinator once in between.
+  ASSERT_TRUE(Eventually([&] {
+    int num_failed = 0;
+    bool is_running = false;
+    const CampaignResults results = Results();
+    for (const AttemptRecord& attempt : results.attempts) {
+      const bool is_doomed = attempt.result.trial_id == "t0003";
+      num_failed += is_doomed && attempt.state == AttemptState::kFailed ? 1 : 0;
+      is_running = is_running || (is_doomed && attempt.state == AttemptState::kRunning);
+    }
+    if (is_running) {
+      for (const pid_t child : ChildrenOf(workers_["w0"]->pid())) {
+        kill(child, SIGKILL);
+      }
+    }
+    if (num_failed >= 1 && !has_restarted) {
+      has_restarted = true;
+      coordinator_->Signal(SIGKILL);
+      coordinator_->Wait();
+      StartCoordinator();
+    }
+    return !results.trials.empty() && results.trials[2].state == TrialState::kFailed;
+  })) << coordinator_->Err();
+  ASSERT_TRUE(WaitForEnd());
+  const CampaignResults results = Results();
+  const TrialRecord& trial = results.trials[2];
+  EXPECT_EQ(trial.spec.trial_id, "t0003");
+  EXPECT_THAT(trial.reason, HasSubstr("signal 9"));
+  int num_failed = 0;
+  for (const AttemptRecord& attempt : results.attempts) {
+    const bool is_doomed = attempt.result.trial_id == "t0003";
+    num_failed += is_doomed && attempt.state == AttemptState::kFailed ? 1 : 0;
+  }
+  EXPECT_EQ(num_failed, 3);
+  EXPECT_EQ(Summarize(results).num_done, static_cast<int>(results.trials.size()) - 1);
 }
 
 TEST_F(RecoveryTest, AForeignWriteLockForFiveSecondsFailsNoPollAndLosesNothing) {
