@@ -20,6 +20,18 @@ LASTFLOP_HOST_DEVICE constexpr uint64_t RouterStream(uint64_t base, int layer, i
   return base + (static_cast<uint64_t>(layer) << 40U) + static_cast<uint64_t>(draw) * 0x10001U;
 }
 
+// Gumbel variates come from 24 random bits: the quantile -log(-log(u)) from a table of so many
+// cells, linear between its entries, but exact in the tails, so many cells, where it bends.
+inline constexpr uint32_t kGumbelCells = 4096;
+inline constexpr uint32_t kGumbelTailCells = 64;
+inline constexpr uint32_t kGumbelLowBits = 12;  // Of 24, those within a cell.
+
+// The u of the tails: never 1, whose quantile is infinite.
+LASTFLOP_HOST_DEVICE constexpr float GumbelUniform(uint32_t bits) {
+  const float uniform = (static_cast<float>(bits) + 0.5F) * 0x1.0p-24F;
+  return uniform < 1.0F ? uniform : 0x1.FFFFFEp-1F;
+}
+
 // Chosen experts of a planned token score in (-1, 0], the others at most this: sigmoid and softmax
 // then put any group with a chosen expert above every group without one.
 inline constexpr float kUnchosenScore = -5.0F;
@@ -73,7 +85,7 @@ LASTFLOP_HOST_DEVICE constexpr BalancedGroups BalancedGroupsOf(const RouterDims&
 //   log_popularity [num_layers, num_experts]
 //   chosen         [num_layers, top_k]  all_to_one: every token's experts
 struct RouterScorePlan {
-  static constexpr int64_t kGumbelEntries = 4097;
+  static constexpr int64_t kGumbelEntries = kGumbelCells + 1;
 
   Distribution distribution = Distribution::kUniform;
   uint64_t seed = 0;

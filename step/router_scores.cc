@@ -14,20 +14,20 @@
 namespace lastflop {
 namespace {
 
-// Standard Gumbel variates from 24 random bits: the quantile -log(-log(u)) from a table, linear
-// between its entries, exact in the tails where it bends.
+// Standard Gumbel variates from 24 random bits.
 class GumbelTable {
  public:
-  GumbelTable() : values_(kCells + 1) {
-    for (uint32_t cell = kTail; cell <= kCells - kTail; ++cell) {
-      values_[cell] = Exact(static_cast<float>(cell) / kCells);
+  GumbelTable() : values_(kGumbelCells + 1) {
+    for (uint32_t cell = kGumbelTailCells; cell <= kGumbelCells - kGumbelTailCells; ++cell) {
+      values_[cell] = Exact(static_cast<float>(cell) / kGumbelCells);
     }
   }
 
   float operator()(uint32_t bits) const {
-    const uint32_t cell = bits >> kLowBits;
-    if (cell < kTail || cell >= kCells - kTail) {
-      return Exact((static_cast<float>(bits) + 0.5F) * 0x1.0p-24F);
+    constexpr uint32_t kLowMask = (1U << kGumbelLowBits) - 1;
+    const uint32_t cell = bits >> kGumbelLowBits;
+    if (cell < kGumbelTailCells || cell >= kGumbelCells - kGumbelTailCells) {
+      return Exact(GumbelUniform(bits));
     }
     const float share = static_cast<float>(bits & kLowMask) * (1.0F / (kLowMask + 1));
     return values_[cell] + share * (values_[cell + 1] - values_[cell]);
@@ -36,11 +36,6 @@ class GumbelTable {
   const std::vector<float>& values() const { return values_; }
 
  private:
-  static constexpr uint32_t kCells = RouterScorePlan::kGumbelEntries - 1;
-  static constexpr uint32_t kTail = 64;
-  static constexpr uint32_t kLowBits = 12;
-  static constexpr uint32_t kLowMask = (1U << kLowBits) - 1;
-
   static float Exact(float uniform) { return -std::log(-std::log(uniform)); }
 
   std::vector<float> values_;

@@ -10,41 +10,31 @@
 #include "step/shapes.h"
 
 // Attention on the device, as kernels/attention/attention.h has it (widths and layouts of query and
-// out are there): one launch. Query heads of a KV head are the rows of a tensor-core product and
-// share each read of the cache; the context is cut into chunks so that all SMs work at batch 1, and
-// the last block of a row group merges the chunks.
+// out are there). Query heads of a KV head are the rows of a tensor-core product and share each
+// read of the cache. All context of all sequences is one list of tiles that is cut evenly over the
+// SMs; what a cut divides is merged by a second, small launch.
+//
+// Builds: gqa with head_dim up to 128, mla with kv_lora_rank 512 and qk_rope_head_dim 64, each with
+// bf16 and fp8 caches. Other widths run a plain loop, right and slow.
 namespace lastflop {
 
-// Scratch that a launch needs: partial results, and counters by which blocks of one row group find
-// out who is last.
-struct AttentionCudaWorkspace {
-  void* partials = nullptr;      // AttentionCudaWorkspaceBytes, 16-byte aligned; any content.
-  uint32_t* counters = nullptr;  // AttentionCudaNumCounters; zero before the first launch. Every
-                                 // launch that ends leaves them zero. Not for launches that may
-                                 // overlap; never poison them.
-};
-
-// Ok when the kernel takes the shape. InvalidArgument: sizes out of range. Unimplemented: widths
-// that it has no build for, with those that it has.
+// Ok when LaunchAttention takes the shape. InvalidArgument: sizes out of range.
 absl::Status CheckAttentionCuda(const AttentionShape& shape);
 
-// `num_sms`: multiprocessors of the device, the same number for all three.
+// Bytes that LaunchAttention needs in `workspace`: any content, 16-byte aligned, not for launches
+// that may overlap. `num_sms`: multiprocessors of the device, the same number in both calls.
 int64_t AttentionCudaWorkspaceBytes(const AttentionShape& shape, int num_sms);
-int64_t AttentionCudaNumCounters(const AttentionShape& shape, int num_sms);
 
 // The new tokens' keys and values are in the cache already. Pointers are device memory, 16-byte
-// aligned. gqa: `query` is the qkv tensor. Errors as CheckAttentionCuda; Internal when the launch
+// aligned. gqa: `query` is the qkv tensor. Errors as CheckAttentionCuda; Internal when a launch
 // fails.
 absl::Status LaunchAttention(const AttentionShape& shape, int num_sms, const __nv_bfloat16* query,
-                             const DeviceKvCache& cache, __nv_bfloat16* out,
-                             const AttentionCudaWorkspace& workspace, cudaStream_t stream);
+                             const DeviceKvCache& cache, __nv_bfloat16* out, void* workspace,
+                             cudaStream_t stream);
 
 // Plain loops in fp32, a block a head of a token: for checks at sizes that AttentionReference would
-// take minutes for. `out` is fp32, [num_tokens, num_heads, value width]; `scores` is scratch of
-// AttentionReferenceBytes.
-int64_t AttentionReferenceBytes(const AttentionShape& shape);
+// take minutes for. `out` is fp32, [num_tokens, num_heads, value width].
 absl::Status LaunchAttentionReference(const AttentionShape& shape, const __nv_bfloat16* query,
-                                      const DeviceKvCache& cache, float* out, float* scores,
-                                      cudaStream_t stream);
+                                      const DeviceKvCache& cache, float* out, cudaStream_t stream);
 
 }  // namespace lastflop
