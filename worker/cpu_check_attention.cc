@@ -60,6 +60,9 @@ CpuOpChecker::Result CpuOpChecker::CheckRopeGqa(const RopeShape& s) {
   std::vector<float> reference = ToFloats(GatherRows(out, sequences, row_size, row_size));
   PoisonNewPositions(AttentionOf(s), sequences);
   LASTFLOP_RETURN_IF_ERROR(Run());
+  if (cpu_op_.fetch_cache != nullptr) {
+    LASTFLOP_RETURN_IF_ERROR(cpu_op_.fetch_cache(sequences));
+  }
   RopeShape sampled = s;
   sampled.num_sequences = static_cast<int64_t>(sequences.size());
   OwnCache cache(AttentionOf(sampled));
@@ -85,6 +88,9 @@ CpuOpChecker::Result CpuOpChecker::CheckRopeMla(const RopeShape& s) {
   std::vector<float> reference = ToFloats(GatherRows(out, sequences, out_row, out_row));
   PoisonNewPositions(AttentionOf(s), sequences);
   LASTFLOP_RETURN_IF_ERROR(Run());
+  if (cpu_op_.fetch_cache != nullptr) {
+    LASTFLOP_RETURN_IF_ERROR(cpu_op_.fetch_cache(sequences));
+  }
   RopeShape sampled = s;
   sampled.num_sequences = static_cast<int64_t>(sequences.size());
   OwnCache cache(AttentionOf(sampled));
@@ -147,6 +153,13 @@ CpuOpChecker::Result CpuOpChecker::operator()(const AttentionShape& s) {
   const auto out = Out<Bf16>(tokens * row_size);
   Poison(out, rows, row_size);
   LASTFLOP_RETURN_IF_ERROR(Run());
+  if (cpu_op_.fetch_cache != nullptr) {
+    std::vector<int64_t> sequences;
+    for (const int64_t row : rows) {
+      sequences.push_back(row / s.query_tokens);
+    }
+    LASTFLOP_RETURN_IF_ERROR(cpu_op_.fetch_cache(sequences));
+  }
   std::vector<float> reference(rows.size() * static_cast<size_t>(row_size));
   AttentionReference(s, In<Bf16>(tokens * widths.query_stride), cpu_op_.cache->view(), rows,
                      reference);

@@ -11,7 +11,8 @@
 namespace lastflop {
 
 absl::Status CpuOpChecker::Run() {
-  LASTFLOP_RETURN_IF_ERROR(RunCpuOp(step_, cpu_op_));
+  LASTFLOP_RETURN_IF_ERROR(step_.run_op != nullptr ? step_.run_op(cpu_op_)
+                                                   : RunCpuOp(step_, cpu_op_));
   if (after_op_ != nullptr) {
     const auto found = step_.tensors.find(op_.out);
     after_op_(op_, found == step_.tensors.end()

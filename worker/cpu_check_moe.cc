@@ -120,8 +120,9 @@ CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
   GroupedGemmReference(
       s, sampled.list(),
       [this](int64_t matrix, int64_t row, std::span<float> values) {
+        // Copies are checked with their own op; other weights by their true values.
         if (cpu_op_.dequantized.has_value()) {
-          UnpackRow(cpu_op_.expert_weights(), matrix, row, values);  // Checked with its own op.
+          cpu_op_.ExpertRow(matrix, row, values);
         } else {
           cpu_op_.weights->ReferenceRow(matrix, row, values);
         }
@@ -204,16 +205,14 @@ CpuOpChecker::Result CpuOpChecker::operator()(FusedMoeShape s) {
     return check;
   }
   std::vector<float> reference(rows.size() * static_cast<size_t>(s.hidden_size));
-  const auto gate_up = cpu_op_.expert_weights();
-  const auto down = cpu_op_.expert_down_weights();
   const auto shared = s.add_shared ? step_.As<Bf16>(Tensor::kSharedOut, count) : std::span<Bf16>{};
   FusedMoeReference(
       s, step_.pair_list(),
       [&](int64_t matrix, int64_t row, std::span<float> values) {
-        UnpackRow(gate_up, matrix, row, values);
+        cpu_op_.ExpertRow(matrix, row, values);
       },
       [&](int64_t matrix, int64_t row, std::span<float> values) {
-        UnpackRow(down, matrix, row, values);
+        cpu_op_.ExpertDownRow(matrix, row, values);
       },
       In<Bf16>(count), shared, rows, reference);
   return Compare(out, rows, s.hidden_size, {}, reference,
@@ -230,15 +229,18 @@ CpuOpChecker::Result CpuOpChecker::operator()(const DequantShape& s) {
       touched.push_back(expert);
     }
   }
-  const PackedWeights copies{.layout = &*cpu_op_.dequantized,
-                             .data = cpu_op_.dequantized_data->data()};
   OpCheck check;
   std::vector<float> out(static_cast<size_t>(s.in_features));
   std::vector<float> reference(out.size());
   for (const int64_t i : SampleIndices(static_cast<int64_t>(touched.size()), kMostRows, seed_)) {
     const int64_t expert = touched[static_cast<size_t>(i)];
     for (const int64_t row : SampleIndices(s.out_features, kMostRows, seed_)) {
-      UnpackRow(copies, expert, row, out);
+      if (cpu_op_.read_copy != nullptr) {
+        LASTFLOP_RETURN_IF_ERROR(cpu_op_.read_copy(expert, row, out));
+      } else {
+        UnpackRow({.layout = &*cpu_op_.dequantized, .data = cpu_op_.dequantized_data->data()},
+                  expert, row, out);
+      }
       DequantReference(
           s,
           [this](int64_t matrix, int64_t weight_row, std::span<float> values) {

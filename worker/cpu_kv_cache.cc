@@ -99,7 +99,17 @@ absl::StatusOr<CpuKvCache> CpuKvCache::Load(const AttentionShape& shape, const K
         if (!data.zeros) {
           Fill(shape, slice, layer, data.seed, ViewOf(memory, key_bytes), pool);
         }
+        return absl::OkStatus();
       }));
+  return CpuKvCache(std::move(buffer), key_bytes);
+}
+
+absl::StatusOr<CpuKvCache> CpuKvCache::Empty(const AttentionShape& shape, CpuBufferStore& store) {
+  const auto key_bytes = static_cast<size_t>(CacheElements(shape) * CacheElementBytes(shape.cache));
+  const size_t bytes = shape.kind == AttentionKind::kGqa ? 2 * key_bytes : key_bytes;
+  LASTFLOP_ASSIGN_OR_RETURN(auto buffer,
+                            store.Get(absl::StrCat("mirror of a kv cache ", bytes), bytes,
+                                      [](AlignedBuffer& /*memory*/) { return absl::OkStatus(); }));
   return CpuKvCache(std::move(buffer), key_bytes);
 }
 

@@ -19,6 +19,9 @@ class CpuKvCache {
                                          int layer, const WeightData& data, CpuBufferStore& store,
                                          ThreadPool& pool);
 
+  // Zeroed memory for a cache of this shape, shared by all layers: of a mirror.
+  static absl::StatusOr<CpuKvCache> Empty(const AttentionShape& shape, CpuBufferStore& store);
+
   KvCache view() const;
 
  private:

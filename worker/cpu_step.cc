@@ -158,10 +158,11 @@ class OpLoader {
     LASTFLOP_ASSIGN_OR_RETURN(
         PackedLayout layout,
         PackedLayout::Create({}, place.num_matrices, place.part_rows, place.cols));
-    LASTFLOP_ASSIGN_OR_RETURN(dequantized_data,
-                              store_.Get(absl::StrCat("dequantized ", static_cast<int>(weight),
-                                                      " bytes ", layout.bytes()),
-                                         layout.bytes(), [](AlignedBuffer& /*buffer*/) {}));
+    LASTFLOP_ASSIGN_OR_RETURN(
+        dequantized_data,
+        store_.Get(
+            absl::StrCat("dequantized ", static_cast<int>(weight), " bytes ", layout.bytes()),
+            layout.bytes(), [](AlignedBuffer& /*buffer*/) { return absl::OkStatus(); }));
     dequantized.emplace(std::move(layout));
     return absl::OkStatus();
   }
@@ -187,6 +188,22 @@ class OpLoader {
   CpuOp* cpu_op_ = nullptr;
   int64_t workspace_bytes_ = 0;
 };
+
+void ReadExpertRow(const std::optional<CpuWeights>& weights,
+                   const std::optional<PackedLayout>& copies_layout,
+                   const CpuBufferStore::Shared& copies, int64_t matrix, int64_t row,
+                   std::span<float> out) {
+  if (copies != nullptr) {
+    UnpackRow({.layout = &*copies_layout, .data = copies->data()}, matrix, row, out);
+  } else if (weights->has_memory()) {
+    UnpackRow(weights->packed(), matrix, row, out);
+  } else {
+    weights->ReferenceRow(matrix, row, out);
+    if (copies_layout.has_value()) {
+      std::transform(out.begin(), out.end(), out.begin(), RoundToBf16);
+    }
+  }
+}
 
 absl::Status AllocateTensors(CpuStep& step) {
   for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
@@ -230,6 +247,37 @@ void AllocateRouting(CpuStep& step, int num_moe_layers) {
 }
 
 }  // namespace
+
+absl::Status AllocateCpuActivations(CpuStep& step) {
+  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(step));
+  LASTFLOP_RETURN_IF_ERROR(AllocateReceived(step));
+  const std::vector<int> moe_indices = MoeIndices(step.model, step.step);
+  const auto last = std::max_element(moe_indices.begin(), moe_indices.end());
+  AllocateRouting(step, last == moe_indices.end() ? 0 : *last + 1);
+  return absl::OkStatus();
+}
+
+std::vector<int> MoeIndices(const Model& model, const Step& step) {
+  std::vector<int> indices;
+  int num_moe_layers = 0;
+  int last_layer = -1;
+  for (const Op& op : step.ops) {
+    const bool is_moe =
+        op.layer >= 0 && model.layer_kinds[static_cast<size_t>(op.layer)] == LayerKind::kMoe;
+    num_moe_layers += is_moe && op.layer != last_layer ? 1 : 0;
+    last_layer = op.layer;
+    indices.push_back(is_moe ? num_moe_layers - 1 : -1);
+  }
+  return indices;
+}
+
+void CpuOp::ExpertRow(int64_t matrix, int64_t row, std::span<float> out) const {
+  ReadExpertRow(weights, dequantized, dequantized_data, matrix, row, out);
+}
+
+void CpuOp::ExpertDownRow(int64_t matrix, int64_t row, std::span<float> out) const {
+  ReadExpertRow(down_weights, down_dequantized, down_dequantized_data, matrix, row, out);
+}
 
 PackedWeights CpuOp::expert_weights() const {
   return dequantized.has_value()
@@ -280,21 +328,13 @@ absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs
   step->layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
   OpLoader loader(inputs, *step, store, pool);
   step->ops.resize(step->step.ops.size());
-  int num_moe_layers = 0;
-  int last_layer = -1;
+  const std::vector<int> moe_indices = MoeIndices(inputs.model, step->step);
   for (size_t i = 0; i < step->ops.size(); ++i) {
-    const Op& op = step->step.ops[i];
-    step->ops[i].op = &op;
-    const bool is_moe =
-        op.layer >= 0 && inputs.model.layer_kinds[static_cast<size_t>(op.layer)] == LayerKind::kMoe;
-    num_moe_layers += is_moe && op.layer != last_layer ? 1 : 0;
-    last_layer = op.layer;
-    step->ops[i].moe_index = is_moe ? num_moe_layers - 1 : -1;
-    LASTFLOP_RETURN_IF_ERROR(loader.Load(op, step->ops[i]));
+    step->ops[i].op = &step->step.ops[i];
+    step->ops[i].moe_index = moe_indices[i];
+    LASTFLOP_RETURN_IF_ERROR(loader.Load(step->step.ops[i], step->ops[i]));
   }
-  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step));
-  LASTFLOP_RETURN_IF_ERROR(AllocateReceived(*step));
-  AllocateRouting(*step, num_moe_layers);
+  LASTFLOP_RETURN_IF_ERROR(AllocateCpuActivations(*step));
   LASTFLOP_ASSIGN_OR_RETURN(step->workspace,
                             AlignedBuffer::Create(static_cast<size_t>(loader.workspace_bytes())));
   return step;

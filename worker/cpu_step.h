@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,6 +51,16 @@ struct CpuOp {
 
   PackedWeights expert_weights() const;
   PackedWeights expert_down_weights() const;
+
+  // The weights [in_features] of one output feature of an expert, as the op reads them: from their
+  // copies in memory, or where a mirror has none from the true values.
+  void ExpertRow(int64_t matrix, int64_t row, std::span<float> out) const;
+  void ExpertDownRow(int64_t matrix, int64_t row, std::span<float> out) const;
+
+  // Of a mirror (CpuStep::run_op): brings the sequences' cache here before a reference reads it.
+  std::function<absl::Status(std::span<const int64_t> sequences)> fetch_cache;
+  // Of a mirror: a row of the copies that a dequant op made.
+  std::function<absl::Status(int64_t matrix, int64_t row, std::span<float> out)> read_copy;
 };
 
 // A rank's step made ready: the ops of MakeStep with their weights, caches and buffers. RunCpuOp
@@ -62,6 +73,10 @@ struct CpuStep {
   Step step;
   std::vector<CpuOp> ops;
   ThreadPool* pool = nullptr;  // Outlives this.
+  // Set where this step mirrors one of another device, for its checks: runs the op there, on inputs
+  // and poisoned outputs as they are here, and brings the results here. Such a step has no weights
+  // in memory, only what tells their true values.
+  std::function<absl::Status(CpuOp& op)> run_op;
 
   // Activations by Tensor, but for kRouting and kPairs.
   std::map<Tensor, AlignedBuffer> tensors;
@@ -117,6 +132,12 @@ struct CpuStepInputs {
 // idle step. The plan has passed CheckCpuSupport. InvalidArgument as MakeStep; ResourceExhausted.
 absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs,
                                                      CpuBufferStore& store, ThreadPool& pool);
+
+// Allocates what the ops of step.step write: activations, routing and pairs.
+absl::Status AllocateCpuActivations(CpuStep& step);
+
+// Where MoE layers are counted from 0: of each op, -1 outside of them.
+std::vector<int> MoeIndices(const Model& model, const Step& step);
 
 // Meets the ranks of the step's collectives. A collective call: every rank of the gang makes it at
 // the same time, idle ranks too.

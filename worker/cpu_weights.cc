@@ -8,6 +8,14 @@
 
 namespace lastflop {
 
+absl::StatusOr<CpuWeights> CpuWeights::Describe(const WeightPlace& place) {
+  LASTFLOP_ASSIGN_OR_RETURN(
+      PackedLayout layout,
+      PackedLayout::Create(place.storage, place.num_matrices, place.part_rows, place.cols));
+  LASTFLOP_RETURN_IF_ERROR(CheckSlice(place.slice, layout));
+  return CpuWeights(place.slice, std::move(layout), nullptr);
+}
+
 absl::StatusOr<CpuWeights> CpuWeights::Load(const WeightPlace& place, CpuBufferStore& store,
                                             ThreadPool& pool) {
   if (place.form == WeightForm::kPacked) {
@@ -18,6 +26,7 @@ absl::StatusOr<CpuWeights> CpuWeights::Load(const WeightPlace& place, CpuBufferS
     LASTFLOP_ASSIGN_OR_RETURN(auto buffer,
                               store.Get(place.Key(), layout.bytes(), [&](AlignedBuffer& memory) {
                                 FillRandomWeights(place.slice, layout, memory.data(), pool);
+                                return absl::OkStatus();
                               }));
     return CpuWeights(place.slice, std::move(layout), std::move(buffer));
   }
@@ -33,6 +42,7 @@ absl::StatusOr<CpuWeights> CpuWeights::Load(const WeightPlace& place, CpuBufferS
           FillRandomRows(slice, memory.As<Bf16>(size, offset * sizeof(Bf16)), pool);
           offset += size;
         }
+        return absl::OkStatus();
       }));
   return CpuWeights(place.slice, PackedLayout{}, std::move(buffer));
 }

@@ -19,6 +19,10 @@ class CpuWeights {
   static absl::StatusOr<CpuWeights> Load(const WeightPlace& place, CpuBufferStore& store,
                                          ThreadPool& pool);
 
+  // What the weights are, without memory for them: ReferenceRow() only.
+  static absl::StatusOr<CpuWeights> Describe(const WeightPlace& place);
+
+  bool has_memory() const { return buffer_ != nullptr; }
   const PackedLayout& layout() const { return layout_; }
   PackedWeights packed() const { return {.layout = &layout_, .data = buffer_->data()}; }
   // Of the kRows form.

@@ -8,7 +8,10 @@ namespace {
 TEST(CpuBufferStoreTest, SharesEqualKeysAndFillsOnce) {
   CpuBufferStore store(1e6);
   int num_fills = 0;
-  const auto fill = [&](AlignedBuffer& /*buffer*/) { ++num_fills; };
+  const auto fill = [&](AlignedBuffer& /*buffer*/) {
+    ++num_fills;
+    return absl::OkStatus();
+  };
   const auto first = store.Get("a", 100, fill);
   const auto second = store.Get("a", 100, fill);
   ASSERT_TRUE(first.ok() && second.ok());
@@ -19,7 +22,10 @@ TEST(CpuBufferStoreTest, SharesEqualKeysAndFillsOnce) {
 TEST(CpuBufferStoreTest, DropsTheLeastRecentlyUsedOfWhatNoArmUses) {
   CpuBufferStore store(300);
   int num_fills = 0;
-  const auto fill = [&](AlignedBuffer& /*buffer*/) { ++num_fills; };
+  const auto fill = [&](AlignedBuffer& /*buffer*/) {
+    ++num_fills;
+    return absl::OkStatus();
+  };
   const auto held = store.Get("held", 100, fill);
   ASSERT_TRUE(store.Get("old", 100, fill).ok());
   ASSERT_TRUE(store.Get("new", 100, fill).ok());
@@ -35,10 +41,18 @@ TEST(CpuBufferStoreTest, DropsTheLeastRecentlyUsedOfWhatNoArmUses) {
 
 TEST(CpuBufferStoreTest, RefusesWhatDoesNotFitBesideWhatIsInUse) {
   CpuBufferStore store(150);
-  const auto fill = [](AlignedBuffer& /*buffer*/) {};
+  const auto fill = [](AlignedBuffer& /*buffer*/) { return absl::OkStatus(); };
   const auto held = store.Get("held", 100, fill);
   ASSERT_TRUE(held.ok());
   EXPECT_EQ(store.Get("more", 100, fill).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CpuBufferStoreTest, KeepsNothingOfWhatCouldNotBeFilled) {
+  CpuBufferStore store(150);
+  const auto fail = [](AlignedBuffer& /*buffer*/) { return absl::InternalError("no data"); };
+  EXPECT_EQ(store.Get("a", 100, fail).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(store.bytes_held(), 0);
+  EXPECT_TRUE(store.Get("a", 100, [](AlignedBuffer& /*buffer*/) { return absl::OkStatus(); }).ok());
 }
 
 }  // namespace
