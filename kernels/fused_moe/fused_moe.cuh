@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/int4_panel.cuh"
+#include "kernels/cuda/panel.h"
+#include "kernels/cuda/ptx.cuh"
 
 // Persistent fused MoE for decode: gate_up, SwiGLU, down and combine in one cooperative launch,
-// int4 weights (int4_panel.cuh) with bf16 activations. docs/kernels/fused_moe.md has the floor and
-// the reasons.
+// int4 weights (kernels/cuda/panel.h) with bf16 activations. docs/kernels/fused_moe.md has the
+// floor and the reasons.
 //
 // Every warp streams its own share of the weights through a ring in shared memory that one lane
 // fills with bulk copies, several stages ahead and across the borders of work items: the memory
@@ -22,15 +23,16 @@
 namespace lastflop {
 
 struct FusedMoeArguments {
-  const unsigned char* gate_up;  // Panels [num_local_experts][2 I rows, hidden], kGateAndUp.
-  const unsigned char* down;     // Panels [num_local_experts][hidden rows, I], kPlain.
-  const __nv_bfloat16* in;       // [num_tokens, hidden]
-  const __nv_bfloat16* shared;   // [num_tokens, hidden] added to the output, or null.
-  const int32_t* expert_ids;     // [num_tokens, top_k], of the model.
-  const float* expert_weights;   // [num_tokens, top_k]
-  __nv_bfloat16* act;            // Workspace [num_tokens * top_k, I].
-  __nv_bfloat16* out;            // [num_tokens, hidden]
-  unsigned int* barrier;         // Workspace: counts arrivals; zeroed once, never reset.
+  const unsigned char*
+      gate_up;  // Panels [num_local_experts][2 I rows, hidden], CudaRowOrder::kGateAndUp.
+  const unsigned char* down;    // Panels [num_local_experts][hidden rows, I], kPlain.
+  const __nv_bfloat16* in;      // [num_tokens, hidden]
+  const __nv_bfloat16* shared;  // [num_tokens, hidden] added to the output, or null.
+  const int32_t* expert_ids;    // [num_tokens, top_k], of the model.
+  const float* expert_weights;  // [num_tokens, top_k]
+  __nv_bfloat16* act;           // Workspace [num_tokens * top_k, I].
+  __nv_bfloat16* out;           // [num_tokens, hidden]
+  unsigned int* barrier;        // Workspace: counts arrivals; zeroed once, never reset.
   int num_tokens;
   int top_k;
   int first_expert;
@@ -41,6 +43,9 @@ struct FusedMoeArguments {
 
 namespace fused_moe {
 
+inline constexpr int kPanelK = 64;  // Input features of a block of a panel.
+inline constexpr int kPanelBytes = PanelBlockBytes(32);
+inline constexpr int kPanelWeightBytes = 512;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kStageBlocks = 4;    // k blocks a stage.
@@ -85,78 +90,7 @@ __host__ __device__ inline SharedLayout MakeSharedLayout(int num_tokens, int top
   return at;
 }
 
-// ---- PTX ----------------------------------------------------------------------------------------
-
-__device__ inline uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-// PTX ISA, mbarrier.init: `count` arrivals complete a phase.
-__device__ inline void InitBarrier(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
-}
-
-// PTX ISA, mbarrier.arrive.expect_tx: one arrival that also announces `bytes` of copies.
-__device__ inline void ArriveExpecting(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-
-// PTX ISA, mbarrier.try_wait.parity: returns when the phase of `parity` has completed.
-__device__ inline void WaitBarrier(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-// PTX ISA, cp.async.bulk: `bytes` (a multiple of 16) from global memory, completing on `barrier`.
-__device__ inline void BulkCopy(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
-// PTX ISA, mma.m16n8k16: d += a * b in fp32.
-__device__ inline void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// PTX ISA, mma.m16n8k16: d = a * b.
-__device__ inline void MmaFirst(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%10,%10,%10,%10};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
-}
-
-// Eight nibbles to an A fragment: a nibble under the mantissa of 128.0 (0x4300) is 128 + nibble,
-// exact in bf16, and so is the difference to 136.
-__device__ inline void Dequantize(uint32_t word, uint32_t (&a)[4]) {
-  const __nv_bfloat162 offset = __float2bfloat162_rn(136.0f);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint32_t bits;
-    // PTX ISA, lop3: (x & 0x000F000F) | 0x43004300 is table 0xEA.
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
-        : "=r"(bits)
-        : "r"(word >> (4 * i)), "r"(0x000F000Fu), "r"(0x43004300u));
-    const __nv_bfloat162 value = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&bits), offset);
-    a[i] = *reinterpret_cast<const uint32_t*>(&value);
-  }
-}
+// ---- Products -----------------------------------------------------------------------------------
 
 // Adds one panel's product to `sum`: rows g, g + 8 by columns (tokens) 2q, 2q + 1.
 // `x0`, `x1` are the lane's 8 input features of groups 0 and 1 of token g.
@@ -171,9 +105,9 @@ __device__ inline void MultiplyPanel(const unsigned char* panel, int lane, uint4
     const uint4 x = group == 0 ? x0 : x1;
     float part[4];
     uint32_t a[4];
-    Dequantize(word_of[2 * group], a);
+    NibblesToValues(word_of[2 * group], a);
     MmaFirst(part, a, x.x, x.y);
-    Dequantize(word_of[2 * group + 1], a);
+    NibblesToValues(word_of[2 * group + 1], a);
     Mma(part, a, x.z, x.w);
     const uint32_t bits = group == 0 ? scale_bits.x : scale_bits.y;
     const float low = __uint_as_float(bits << 16);
@@ -503,7 +437,7 @@ __global__ void __launch_bounds__(kThreads, 2) FusedMoeKernel(const FusedMoeArgu
   w.k_end_1 = (warp + 1) * w.k_blocks_1 / kWarps;
   const int num_items = num_tiles * w.row_blocks_1;
   w.num_items_1 = w.k_begin_1 == w.k_end_1 ? 0 : num_items;
-  w.row_blocks_2 = p.hidden / kPanelRows;
+  w.row_blocks_2 = p.hidden / kRowBlock;
   w.k_blocks_2 = p.intermediate / kPanelK;
   w.parts_2 = (w.k_blocks_2 + kStageBlocks - 1) / kStageBlocks;
   w.tile_step_2 = kWarps / w.parts_2;

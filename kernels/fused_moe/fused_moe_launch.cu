@@ -1,17 +1,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "gpu/cuda_status.h"
 #include "kernels/fused_moe/fused_moe_launch.h"
 
 namespace lastflop {
 namespace {
-
-absl::Status FromCuda(cudaError_t error, const char* doing) {
-  if (error == cudaSuccess) {
-    return absl::OkStatus();
-  }
-  return absl::InternalError(absl::StrCat(doing, ": ", cudaGetErrorString(error)));
-}
 
 template <int kStages>
 absl::Status Launch(const FusedMoeArguments& arguments, const FusedMoeConfig& config,
@@ -35,7 +29,7 @@ absl::Status Launch(const FusedMoeArguments& arguments, const FusedMoeConfig& co
                                                           shared_bytes);
   }
   if (error != cudaSuccess) {
-    return FromCuda(error, "preparing fused_moe");
+    return CudaStatus(error, "preparing fused_moe");
   }
   if (blocks == 0) {
     return absl::ResourceExhaustedError(
@@ -48,16 +42,17 @@ absl::Status Launch(const FusedMoeArguments& arguments, const FusedMoeConfig& co
   error = cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), dim3(grid),
                                       dim3(fused_moe::kThreads), parameters,
                                       static_cast<size_t>(shared_bytes), stream);
-  return FromCuda(error, "launching fused_moe");
+  return CudaStatus(error, "launching fused_moe");
 }
 
 }  // namespace
 
 absl::Status CheckFusedMoe(const FusedMoeArguments& arguments, const FusedMoeConfig& config) {
-  if (arguments.hidden % kPanelK != 0 || arguments.intermediate % kPanelK != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fused_moe: hidden_size=", arguments.hidden, " and moe_intermediate_size=",
-                     arguments.intermediate, " of a rank must be multiples of ", kPanelK));
+  if (arguments.hidden % fused_moe::kPanelK != 0 ||
+      arguments.intermediate % fused_moe::kPanelK != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "fused_moe: hidden_size=", arguments.hidden, " and moe_intermediate_size=",
+        arguments.intermediate, " of a rank must be multiples of ", fused_moe::kPanelK));
   }
   const int bytes = fused_moe::MakeSharedLayout(arguments.num_tokens, arguments.top_k,
                                                 arguments.num_local_experts, config.stages)

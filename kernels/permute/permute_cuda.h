@@ -11,21 +11,28 @@
 // token, k), and the tiles of the grouped GEMM over it. Everything is device data.
 namespace lastflop {
 
-// Device pointers into one block of memory (PlacePairs). A tile is up to `tile_tokens` pairs of one
-// expert that follow each other.
+// A tile: up to tile_tokens pairs of one expert that follow each other.
+struct alignas(16) CudaTile {
+  int32_t expert = 0;      // Of the rank.
+  int32_t begin = 0;       // First pair.
+  int32_t count = 0;       // Pairs, at least 1.
+  int32_t first_tile = 0;  // The expert's first tile: the index of a tile minus this is its m.
+};
+
+// Device pointers into one block of memory (PlacePairs).
 struct CudaPairs {
   int32_t* offsets = nullptr;      // [num_local_experts + 1]; the last is the number of pairs.
   int32_t* token = nullptr;        // [num_tokens * top_k]
   float* weight = nullptr;         // [num_tokens * top_k]
   int32_t* pair_of = nullptr;      // [num_tokens * top_k]: pair of slot t * top_k + k, or -1.
   int32_t* num_tiles = nullptr;    // [1]
-  int32_t* tile_expert = nullptr;  // [max_tiles], ascending.
-  int32_t* tile_begin = nullptr;   // [max_tiles]: first pair of the tile.
+  CudaTile* tiles = nullptr;       // [max_tiles], by expert, then m.
   int32_t* tile_prefix = nullptr;  // [num_local_experts + 1]: tiles of the experts before.
   int32_t* scratch = nullptr;      // Of LaunchPermute.
   int64_t max_tiles = 0;
   int64_t num_slots = 0;  // num_tokens * top_k
   int num_local_experts = 0;
+  int top_k = 0;
   int tile_tokens = 0;
 
   const int32_t* num_pairs() const { return offsets + num_local_experts; }

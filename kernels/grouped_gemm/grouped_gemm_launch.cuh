@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "gpu/cuda_status.h"
+#include "kernels/grouped_gemm/grouped_gemm.cuh"
+
+// How the builds of the grouped GEMM are launched. One .cu a weight format.
+namespace lastflop {
+
+// Fills in what depends on the build and launches it. `stages` 0: as many as fit, up to 8.
+template <typename T, int kBlocksPerSm>
+absl::Status LaunchGroupedGemmBuild(GroupedGemmArguments p, int stages, cudaStream_t stream) {
+  auto* kernel = grouped_gemm::GroupedGemmKernel<T, kBlocksPerSm>;
+  int device = 0;
+  int num_sms = 0;
+  int block_limit = 0;
+  int sm_limit = 0;
+  constexpr char kDoing[] = "preparing grouped_gemm";
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device), kDoing);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device), kDoing);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&block_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      kDoing);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&sm_limit, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+      kDoing);
+  // A block also takes 1 KB of the multiprocessor's memory for the system.
+  const int limit = std::min(block_limit, sm_limit / kBlocksPerSm - 1024);
+  const int most = (limit - T::SharedBytes(0)) / (T::SharedBytes(1) - T::SharedBytes(0));
+  if (stages == 0) {
+    stages = std::clamp(most, 2, 8);
+  }
+  const int bytes = T::SharedBytes(stages);
+  if (stages < 2 || bytes > block_limit) {
+    return absl::ResourceExhaustedError(absl::StrCat("grouped_gemm: stages=", stages, " needs ",
+                                                     bytes, " B of shared memory, the device has ",
+                                                     block_limit));
+  }
+  p.stages = stages;
+  p.num_n = (p.row_blocks + T::kItemRowBlocks - 1) / T::kItemRowBlocks;
+  const int64_t max_tasks = static_cast<int64_t>(p.max_tiles) * p.num_n;
+  if (max_tasks + 64 * 65536 > INT32_MAX) {
+    return absl::UnimplementedError(
+        absl::StrCat("grouped_gemm: up to ", max_tasks, " work items, more than 31 bits count"));
+  }
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kDoing);
+  const auto grid = static_cast<unsigned int>(
+      std::clamp<int64_t>(max_tasks, 1, static_cast<int64_t>(num_sms) * kBlocksPerSm));
+  kernel<<<grid, grouped_gemm::kThreads, static_cast<size_t>(bytes), stream>>>(p);
+  return LastLaunchStatus("grouped_gemm");
+}
+
+// The builds of a format, by the tile of the pairs.
+//   8 tokens: long rows of weights are split among the warps of a block, short ones are not.
+//   16, 32, 64: warps have rows of their own; all read the same activations.
+template <typename Long8, typename Short8, typename Of16, typename Of32, typename Of64>
+absl::Status LaunchGroupedGemmFormat(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                     cudaStream_t stream) {
+  constexpr int kLongK = 1024;
+  switch (tile_tokens) {
+    case 8:
+      return p.k >= kLongK ? LaunchGroupedGemmBuild<Long8, 2>(p, stages, stream)
+                           : LaunchGroupedGemmBuild<Short8, 2>(p, stages, stream);
+    case 16:
+      return LaunchGroupedGemmBuild<Of16, 2>(p, stages, stream);
+    case 32:
+      return LaunchGroupedGemmBuild<Of32, 1>(p, stages, stream);
+    case 64:
+      return LaunchGroupedGemmBuild<Of64, 1>(p, stages, stream);
+    default:
+      return absl::UnimplementedError(absl::StrCat("grouped_gemm: tiles of ", tile_tokens,
+                                                   " tokens; 8, 16, 32 and 64 are ", "built"));
+  }
+}
+
+absl::Status LaunchGroupedGemmInt4G32(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                      cudaStream_t stream);
+absl::Status LaunchGroupedGemmInt4G128(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                       cudaStream_t stream);
+absl::Status LaunchGroupedGemmBf16(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                   cudaStream_t stream);
+
+}  // namespace lastflop

@@ -1,0 +1,361 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "gpu/cuda_status.h"
+#include "kernels/permute/permute_cuda.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int kWarps = 32;
+constexpr int kThreads = kWarps * 32;
+constexpr int kMaxRounds = 4;                       // Slots of a thread.
+constexpr int kChunkSlots = kThreads * kMaxRounds;  // Slots of a block.
+constexpr int kMaxExperts = kThreads;               // A thread scans one.
+constexpr unsigned int kAllLanes = 0xFFFFFFFFu;
+
+struct PermuteArguments {
+  CudaPairs pairs;
+  const int32_t* expert_ids;
+  const float* weights;
+  int num_slots;
+  int first_expert;
+};
+
+// Shared memory of a block: per warp and expert a count, then where the warp's pairs begin among
+// the block's; and where the block's pairs of an expert begin.
+struct Shared {
+  int* begin;         // [num_experts]
+  uint16_t* of_warp;  // [kWarps][num_experts]
+};
+
+__device__ inline Shared SharedOf(unsigned char* memory, int num_experts) {
+  return {reinterpret_cast<int*>(memory), reinterpret_cast<uint16_t*>(memory + 4 * num_experts)};
+}
+
+int64_t SharedBytes(int64_t num_experts) { return num_experts * (4 + 2 * kWarps); }
+
+// Slots of a thread: warps of a block take runs of rounds * 32 slots, so that a stable order needs
+// only counts of warps.
+struct Slots {
+  int rounds;
+  int first;               // Slot of lane 0 in round 0.
+  int expert[kMaxRounds];  // -1: another rank's, or none.
+  int before[kMaxRounds];  // Pairs of the expert earlier in the warp's run.
+};
+
+// Counts the block's chunk [begin, end). Afterwards of_warp holds, for each expert, the number of
+// its pairs in earlier warps. Returns the block's count of expert threadIdx.x.
+__device__ inline int CountChunk(const PermuteArguments& p, int begin, int end,
+                                 const Shared& shared, Slots& slots) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int num_experts = p.pairs.num_local_experts;
+  auto* counters = reinterpret_cast<uint32_t*>(shared.of_warp);
+  for (int i = static_cast<int>(threadIdx.x); i < kWarps * num_experts / 2; i += kThreads) {
+    counters[i] = 0;
+  }
+  slots.rounds = (end - begin + kThreads - 1) / kThreads;
+  slots.first = begin + warp * slots.rounds * 32;
+#pragma unroll
+  for (int r = 0; r < kMaxRounds; ++r) {
+    const int slot = slots.first + r * 32 + lane;
+    slots.expert[r] = -1;
+    if (r < slots.rounds && slot < end) {
+      const int expert = p.expert_ids[slot] - p.first_expert;
+      slots.expert[r] =
+          p.expert_ids[slot] >= 0 && expert >= 0 && expert < num_experts ? expert : -1;
+    }
+  }
+  __syncthreads();
+  uint16_t* own = shared.of_warp + warp * num_experts;
+#pragma unroll
+  for (int r = 0; r < kMaxRounds; ++r) {
+    if (r < slots.rounds) {
+      const int expert = slots.expert[r];
+      const unsigned int same = __match_any_sync(kAllLanes, expert);
+      const int rank = __popc(same & ((1u << lane) - 1u));
+      const int seen = expert >= 0 ? own[expert] : 0;
+      __syncwarp();
+      if (expert >= 0 && rank == 0) {
+        own[expert] = static_cast<uint16_t>(seen + __popc(same));
+      }
+      __syncwarp();
+      slots.before[r] = seen + rank;
+    }
+  }
+  __syncthreads();
+  int total = 0;
+  if (const int expert = static_cast<int>(threadIdx.x); expert < num_experts) {
+#pragma unroll 8
+    for (int w = 0; w < kWarps; ++w) {
+      const int count = shared.of_warp[w * num_experts + expert];
+      shared.of_warp[w * num_experts + expert] = static_cast<uint16_t>(total);
+      total += count;
+    }
+  }
+  return total;
+}
+
+// Sum of `value` over the threads before this one.
+__device__ inline int64_t ExclusiveSum(int64_t value) {
+  __shared__ int64_t warp_sums[kWarps];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  int64_t sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int64_t left = __shfl_up_sync(kAllLanes, sum, step);
+    sum += lane >= step ? left : 0;
+  }
+  if (lane == 31) {
+    warp_sums[warp] = sum;
+  }
+  __syncthreads();
+  if (warp == 0) {
+    int64_t of_warps = warp_sums[lane];
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int64_t left = __shfl_up_sync(kAllLanes, of_warps, step);
+      of_warps += lane >= step ? left : 0;
+    }
+    warp_sums[lane] = of_warps;
+  }
+  __syncthreads();
+  return sum - value + (warp > 0 ? warp_sums[warp - 1] : 0);
+}
+
+// Offsets and tiles from the count of expert threadIdx.x. Returns the expert's first pair.
+__device__ inline int ScanExperts(const CudaPairs& pairs, int count) {
+  const int expert = static_cast<int>(threadIdx.x);
+  const int tiles = (count + pairs.tile_tokens - 1) / pairs.tile_tokens;
+  const int64_t before = ExclusiveSum(static_cast<int64_t>(count) << 32 | tiles);
+  const int first_pair = static_cast<int>(before >> 32);
+  const int first_tile = static_cast<int>(before & 0xFFFFFFFF);
+  const int last = pairs.num_local_experts - 1;
+  if (expert <= last) {
+    pairs.offsets[expert] = first_pair;
+    pairs.tile_prefix[expert] = first_tile;
+    for (int t = 0; t < tiles; ++t) {
+      pairs.tiles[first_tile + t] = {.expert = expert,
+                                     .begin = first_pair + t * pairs.tile_tokens,
+                                     .count = min(pairs.tile_tokens, count - t * pairs.tile_tokens),
+                                     .first_tile = first_tile};
+    }
+    if (expert == last) {
+      pairs.offsets[expert + 1] = first_pair + count;
+      pairs.tile_prefix[expert + 1] = first_tile + tiles;
+      *pairs.num_tiles = first_tile + tiles;
+    }
+  }
+  return first_pair;
+}
+
+// Writes the pairs of the block's slots: begin holds each expert's first pair of the block.
+__device__ inline void WritePairs(const PermuteArguments& p, int end, const Shared& shared,
+                                  const Slots& slots) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int top_k = p.pairs.top_k;
+#pragma unroll
+  for (int r = 0; r < kMaxRounds; ++r) {
+    const int slot = slots.first + r * 32 + lane;
+    if (r < slots.rounds && slot < end) {
+      const int expert = slots.expert[r];
+      int pair = -1;
+      if (expert >= 0) {
+        pair = shared.begin[expert] + slots.before[r] +
+               shared.of_warp[warp * p.pairs.num_local_experts + expert];
+        p.pairs.token[pair] = slot / top_k;
+        p.pairs.weight[pair] = p.weights[slot];
+      }
+      p.pairs.pair_of[slot] = pair;
+    }
+  }
+}
+
+// All in one block, for up to kChunkSlots slots.
+__global__ void __launch_bounds__(kThreads) PermuteKernel(const PermuteArguments p) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const Shared shared = SharedOf(memory, p.pairs.num_local_experts);
+  Slots slots;
+  const int count = CountChunk(p, 0, p.num_slots, shared, slots);
+  const int first_pair = ScanExperts(p.pairs, count);
+  if (static_cast<int>(threadIdx.x) < p.pairs.num_local_experts) {
+    shared.begin[threadIdx.x] = first_pair;
+  }
+  __syncthreads();
+  WritePairs(p, p.num_slots, shared, slots);
+}
+
+// Three launches, for more: counts[chunk][expert], ...
+__global__ void __launch_bounds__(kThreads) CountKernel(const PermuteArguments p) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const Shared shared = SharedOf(memory, p.pairs.num_local_experts);
+  const int begin = static_cast<int>(blockIdx.x) * kChunkSlots;
+  Slots slots;
+  const int count = CountChunk(p, begin, min(begin + kChunkSlots, p.num_slots), shared, slots);
+  if (static_cast<int>(threadIdx.x) < p.pairs.num_local_experts) {
+    p.pairs.scratch[static_cast<int>(blockIdx.x) * p.pairs.num_local_experts + threadIdx.x] = count;
+  }
+}
+
+// ... which become the pairs of the expert in earlier chunks, ...
+__global__ void __launch_bounds__(kThreads) ScanKernel(const CudaPairs pairs, int num_chunks) {
+  const int expert = static_cast<int>(threadIdx.x);
+  const int num_experts = pairs.num_local_experts;
+  int total = 0;
+  if (expert < num_experts) {
+#pragma unroll 8
+    for (int chunk = 0; chunk < num_chunks; ++chunk) {
+      const int count = pairs.scratch[chunk * num_experts + expert];
+      pairs.scratch[chunk * num_experts + expert] = total;
+      total += count;
+    }
+  }
+  ScanExperts(pairs, total);
+}
+
+// ... and the pairs, counted once more.
+__global__ void __launch_bounds__(kThreads) WriteKernel(const PermuteArguments p) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const int num_experts = p.pairs.num_local_experts;
+  const Shared shared = SharedOf(memory, num_experts);
+  const int begin = static_cast<int>(blockIdx.x) * kChunkSlots;
+  const int end = min(begin + kChunkSlots, p.num_slots);
+  Slots slots;
+  CountChunk(p, begin, end, shared, slots);
+  if (const int expert = static_cast<int>(threadIdx.x); expert < num_experts) {
+    shared.begin[expert] = p.pairs.offsets[expert] +
+                           p.pairs.scratch[static_cast<int>(blockIdx.x) * num_experts + expert];
+  }
+  __syncthreads();
+  WritePairs(p, end, shared, slots);
+}
+
+int64_t NumSlots(const PermuteShape& shape) { return shape.num_tokens * shape.top_k; }
+int64_t NumChunks(const PermuteShape& shape) {
+  return (NumSlots(shape) + kChunkSlots - 1) / kChunkSlots;
+}
+int64_t MaxTiles(const PermuteShape& shape, int tile_tokens) {
+  return std::min(NumSlots(shape), NumSlots(shape) / tile_tokens + shape.num_local_experts);
+}
+
+// Hands out aligned parts of one block of memory.
+class Place {
+ public:
+  explicit Place(void* memory) : base_(static_cast<unsigned char*>(memory)) {}
+  template <typename T>
+  T* Take(int64_t count) {
+    T* part = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
+    bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+    return part;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  unsigned char* base_;
+  int64_t bytes_ = 0;
+};
+
+CudaPairs PlaceIn(const PermuteShape& shape, int tile_tokens, Place& place) {
+  const int64_t experts = shape.num_local_experts;
+  const int64_t slots = NumSlots(shape);
+  CudaPairs pairs;
+  pairs.max_tiles = MaxTiles(shape, tile_tokens);
+  pairs.num_slots = slots;
+  pairs.num_local_experts = static_cast<int>(experts);
+  pairs.top_k = static_cast<int>(shape.top_k);
+  pairs.tile_tokens = tile_tokens;
+  pairs.offsets = place.Take<int32_t>(experts + 1);
+  pairs.token = place.Take<int32_t>(slots);
+  pairs.weight = place.Take<float>(slots);
+  pairs.pair_of = place.Take<int32_t>(slots);
+  pairs.num_tiles = place.Take<int32_t>(1);
+  pairs.tiles = place.Take<CudaTile>(pairs.max_tiles);
+  pairs.tile_prefix = place.Take<int32_t>(experts + 1);
+  pairs.scratch = place.Take<int32_t>(NumChunks(shape) > 1 ? NumChunks(shape) * experts : 1);
+  return pairs;
+}
+
+}  // namespace
+
+int PairTileTokens(const PermuteShape& shape) {
+  // Mean pairs of an expert, counted over the model's experts: a rank's share of them does not
+  // change it.
+  const double mean = static_cast<double>(NumSlots(shape)) /
+                      static_cast<double>(std::max<int64_t>(1, shape.num_experts));
+  return mean <= 6 ? 8 : mean <= 12 ? 16 : mean <= 24 ? 32 : 64;
+}
+
+int64_t PairsBytes(const PermuteShape& shape, int tile_tokens) {
+  Place place(nullptr);
+  PlaceIn(shape, tile_tokens, place);
+  return place.bytes();
+}
+
+CudaPairs PlacePairs(const PermuteShape& shape, int tile_tokens, void* memory) {
+  Place place(memory);
+  return PlaceIn(shape, tile_tokens, place);
+}
+
+absl::Status CheckPermuteCuda(const PermuteShape& shape) {
+  if (shape.num_tokens < 0 || shape.top_k < 1 || shape.num_local_experts < 1 ||
+      shape.first_expert < 0 || shape.first_expert + shape.num_local_experts > shape.num_experts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("permute: num_tokens=", shape.num_tokens, " top_k=", shape.top_k, " experts [",
+                     shape.first_expert, ", ", shape.first_expert + shape.num_local_experts,
+                     ") of ", shape.num_experts));
+  }
+  if (shape.num_local_experts > kMaxExperts) {
+    return absl::UnimplementedError(absl::StrCat("permute: ", shape.num_local_experts,
+                                                 " experts of a rank, the kernel scans up to ",
+                                                 kMaxExperts));
+  }
+  if (NumSlots(shape) + kChunkSlots > INT32_MAX ||
+      NumChunks(shape) * shape.num_local_experts > INT32_MAX) {
+    return absl::UnimplementedError(absl::StrCat("permute: num_tokens=", shape.num_tokens,
+                                                 " top_k=", shape.top_k,
+                                                 " are more pairs than 32 bits count"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LaunchPermute(const PermuteShape& shape, const int32_t* expert_ids,
+                           const float* weights, const CudaPairs& pairs, cudaStream_t stream) {
+  LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(shape));
+  if (pairs.num_slots != NumSlots(shape) || pairs.num_local_experts != shape.num_local_experts ||
+      pairs.tile_tokens < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("permute: pairs placed for ", pairs.num_slots,
+                                                   " slots, the routing has ", NumSlots(shape)));
+  }
+  const PermuteArguments p = {.pairs = pairs,
+                              .expert_ids = expert_ids,
+                              .weights = weights,
+                              .num_slots = static_cast<int>(pairs.num_slots),
+                              .first_expert = static_cast<int>(shape.first_expert)};
+  const int64_t shared_bytes = SharedBytes((shape.num_local_experts + 1) / 2 * 2);
+  const auto chunks = static_cast<unsigned int>(NumChunks(shape));
+  const auto allow = [&](const void* kernel) {
+    return CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(shared_bytes)),
+                      "preparing permute");
+  };
+  const auto bytes = static_cast<size_t>(shared_bytes);
+  if (chunks <= 1) {  // Also without slots: offsets and tiles are written.
+    LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(PermuteKernel)));
+    PermuteKernel<<<1, kThreads, bytes, stream>>>(p);
+    return LastLaunchStatus("permute");
+  }
+  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(CountKernel)));
+  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(WriteKernel)));
+  CountKernel<<<chunks, kThreads, bytes, stream>>>(p);
+  LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("permute count"));
+  ScanKernel<<<1, kThreads, 0, stream>>>(pairs, static_cast<int>(chunks));
+  LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("permute scan"));
+  WriteKernel<<<chunks, kThreads, bytes, stream>>>(p);
+  return LastLaunchStatus("permute write");
+}
+
+}  // namespace lastflop
