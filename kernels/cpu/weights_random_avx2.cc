@@ -40,6 +40,15 @@ void FillBf16RowAvx2(const RowDraws& draws, int64_t cols, uint32_t* lanes) {
   }
 }
 
+void FillBf16Avx2(const RowDraws& draws, int64_t count, Bf16* out) {
+  const __m256 unit = _mm256_set1_ps(draws.unit);
+  for (int64_t i = 0; i < count; i += 8) {
+    const __m256i centered =
+        Centered8(draws.seed, draws.stream, draws.first_draw + static_cast<uint64_t>(i) / 4);
+    StoreBf16x8(_mm256_mul_ps(_mm256_cvtepi32_ps(centered), unit), out + i);
+  }
+}
+
 void FillInt4RowAvx2(const RowDraws& draws, int64_t group, uint32_t* lanes, Bf16* scale) {
   constexpr int64_t kMaxVectors = 128 / 8;
   __m256i centered[kMaxVectors];

@@ -18,6 +18,9 @@ struct RowDraws {
 // `cols` is a multiple of 8. lanes[i * 16] gets columns 2i and 2i + 1.
 void FillBf16RowAvx2(const RowDraws& draws, int64_t cols, uint32_t* lanes);
 
+// `count` is a multiple of 8: so many weights in a row, as a table of rows has them.
+void FillBf16Avx2(const RowDraws& draws, int64_t count, Bf16* out);
+
 // `group` is 32 or 128. lanes[i * 16] gets columns 8i to 8i + 7.
 void FillInt4RowAvx2(const RowDraws& draws, int64_t group, uint32_t* lanes, Bf16* scale);
 

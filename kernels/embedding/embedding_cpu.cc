@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "kernels/cpu/weights_random_builds.h"
 #include "kernels/embedding/embedding.h"
 
 namespace lastflop {
@@ -39,7 +40,19 @@ void FillRandomRows(const WeightSlice& slice, std::span<Bf16> table, ThreadPool&
   pool.ParallelFor(static_cast<int64_t>(num_tasks), [&](int64_t task, int /*thread*/) {
     const size_t begin = static_cast<size_t>(task) * kTaskWeights;
     const size_t end = std::min(table.size(), begin + kTaskWeights);
-    for (size_t i = begin; i < end; ++i) {
+    size_t i = begin;
+#if defined(LASTFLOP_HAVE_AVX2)
+    if (pool.isa() == VectorIsa::kAvx2 && (first + begin) % 4 == 0) {
+      const size_t count = (end - begin) / 8 * 8;
+      FillBf16Avx2({.seed = slice.seed,
+                    .stream = slice.stream,
+                    .first_draw = (first + begin) / 4,
+                    .unit = slice.amplitude * 0x1.0p-15f},
+                   static_cast<int64_t>(count), table.data() + begin);
+      i += count;
+    }
+#endif
+    for (; i < end; ++i) {
       table[i] = ToBf16(TrueWeight(slice.seed, slice.stream, first + i, slice.amplitude));
     }
   });

@@ -43,16 +43,22 @@ TEST(EmbeddingTest, CopiesRowsExactlyInEveryBuild) {
 
 TEST(EmbeddingTest, FillsTheRowsThatTheSliceNames) {
   const std::vector<NamedPool> pools = EveryPool();
-  const WeightSlice slice = {.seed = 3,
-                             .stream = 8,
-                             .amplitude = 0.25f,
-                             .rows_full = 9000,
-                             .cols_full = 7,
-                             .part_row_begin = {5}};
-  std::vector<Bf16> table(7 * 8000);
-  FillRandomRows(slice, table, *pools.back().pool);
-  for (size_t i = 0; i < table.size(); i += 131) {
-    ASSERT_EQ(table[i], ToBf16(TrueWeight(3, 8, 5 * 7 + i, 0.25f)));
+  // Draws of four weights that rows split, and rows that begin with one.
+  for (const int64_t first_row : {5, 8}) {
+    const WeightSlice slice = {.seed = 3,
+                               .stream = 8,
+                               .amplitude = 0.25f,
+                               .rows_full = 9000,
+                               .cols_full = 7,
+                               .part_row_begin = {first_row}};
+    for (const NamedPool& named : pools) {
+      std::vector<Bf16> table(7 * 8000 + 3);
+      FillRandomRows(slice, table, *named.pool);
+      for (size_t i = 0; i < table.size(); ++i) {
+        const size_t index = static_cast<size_t>(first_row) * 7 + i;
+        ASSERT_EQ(table[i], ToBf16(TrueWeight(3, 8, index, 0.25f))) << named.name << " " << i;
+      }
+    }
   }
 }
 
