@@ -61,6 +61,10 @@ class Arm {
   virtual Plan effective_plan() const = 0;
   virtual std::string effective_note() const = 0;
 
+  // Untimed steps that Run() needs before its first timed one, after a Check(): 0 where a check
+  // leaves device and clocks as a step does.
+  virtual int num_warm_up_steps() const { return 1; }
+
   // Output tokens of the deployment a step, and realised routing of the current draw.
   virtual double tokens_per_step() const = 0;
   virtual double unique_experts() const = 0;

@@ -163,7 +163,7 @@ class AttemptRun {
     const int64_t draw = DrawOf(spec(), kWarmUpPair);
     for (Arm* arm : {baseline_.get(), variant_.get()}) {
       absl::Status status = arm->SetDraw(draw);
-      if (status.ok()) {
+      for (int step = 0; step < arm->num_warm_up_steps() && status.ok(); ++step) {
         status = arm->Run().status();
       }
       if (!Agreed(status, "warming up")) {

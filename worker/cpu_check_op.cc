@@ -33,8 +33,11 @@ std::vector<int64_t> SampleIndices(int64_t count, int64_t most, uint64_t seed) {
     }
     return indices;
   }
-  indices = {0, count - 1};
   constexpr uint64_t kStream = 0x73616D70;
+  if (most == 1) {
+    return {static_cast<int64_t>(CounterRandom(seed, kStream, 0) % static_cast<uint64_t>(count))};
+  }
+  indices = {0, count - 1};
   for (int64_t i = 2; i < most; ++i) {
     const uint64_t random = CounterRandom(seed, kStream, static_cast<uint64_t>(i));
     indices.push_back(static_cast<int64_t>(random % static_cast<uint64_t>(count)));

@@ -26,6 +26,25 @@ std::pair<int64_t, int64_t> FindRow(const PackedLayout& layout, int64_t row) {
   return {panel - layout.panels.begin(), row - panel->first_row};
 }
 
+// GetWeight() of a whole row, lane by lane: references unpack millions of weights.
+void UnpackInt4Row(const PackedLayout& layout, const std::byte* panel, int64_t row,
+                   std::span<float> out) {
+  const int64_t group = layout.storage.group_size;
+  float* value = out.data();
+  for (int64_t begin = 0; begin < layout.cols; begin += group) {
+    const float scale = GetInt4Scale(group, panel, row, begin);
+    for (int64_t c = begin; c < begin + group; c += 8) {
+      uint32_t lane = 0;
+      std::memcpy(&lane, Int4HalfAt(group, const_cast<std::byte*>(panel), row, c), sizeof(lane));
+      for (int pair = 0; pair < 4; ++pair) {
+        *value++ = static_cast<float>(static_cast<int>((lane >> (4 * pair)) & 0xFU) - 8) * scale;
+        *value++ =
+            static_cast<float>(static_cast<int>((lane >> (16 + 4 * pair)) & 0xFU) - 8) * scale;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int64_t GroupSizeOf(const WeightStorage& storage) {
@@ -165,6 +184,10 @@ void UnpackRow(const PackedWeights& weights, int64_t matrix, int64_t row, std::s
   assert(static_cast<int64_t>(out.size()) == layout.cols && row < layout.rows);
   const auto [p, row_in_panel] = FindRow(layout, row);
   const std::byte* panel = weights.Panel(matrix, p);
+  if (layout.storage.group_size > 0) {
+    UnpackInt4Row(layout, panel, row_in_panel, out);
+    return;
+  }
   for (int64_t c = 0; c < layout.cols; ++c) {
     out[static_cast<size_t>(c)] = IsFp8(layout.storage)
                                       ? GetFp8Weight(layout, panel, row_in_panel, c)
