@@ -28,8 +28,43 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kTokenStream = 0x746F6B656E73ULL;
 
+// Fewer layers than that are run several times within a timed step, which is else mostly LM head
+// while its layers' noise is multiplied by what they stand for.
+constexpr int64_t kLayersOfTimedStep = 8;
+
 double MicrosBetween(Clock::time_point begin, Clock::time_point end) {
   return Micros(end - begin).count();
+}
+
+// The model's layer whose routing the i-th kept MoE layer has in a pass: the next ones in turn.
+int LayerOfPass(const Model& model, int64_t pass, size_t i, size_t num_kept) {
+  std::vector<int> moe_layers;
+  for (size_t layer = 0; layer < model.layer_kinds.size(); ++layer) {
+    if (model.layer_kinds[layer] == LayerKind::kMoe) {
+      moe_layers.push_back(static_cast<int>(layer));
+    }
+  }
+  return moe_layers[(static_cast<size_t>(pass) * num_kept + i) % moe_layers.size()];
+}
+
+struct RoutingSpread {
+  double unique_experts = 0;  // Of all ranks.
+  double imbalance = 1;       // Most loaded rank over the mean one.
+};
+
+RoutingSpread SpreadOf(const std::vector<ExpertLoad>& loads) {
+  RoutingSpread spread;
+  double pairs = 0;
+  double most_pairs = 0;
+  for (const ExpertLoad& load : loads) {
+    spread.unique_experts += load.unique_experts;
+    pairs += load.pairs;
+    most_pairs = std::max(most_pairs, load.pairs);
+  }
+  if (pairs > 0) {
+    spread.imbalance = most_pairs * static_cast<double>(loads.size()) / pairs;
+  }
+  return spread;
 }
 
 }  // namespace
@@ -44,6 +79,7 @@ absl::StatusOr<std::unique_ptr<Arm>> CpuArm::Create(std::unique_ptr<CpuStep> ste
   LASTFLOP_RETURN_IF_ERROR(ConnectCpuStep(gang, *step));
   std::unique_ptr<CpuArm> arm(
       new CpuArm(std::move(step), options, std::move(all_ranks), evictor, std::move(after_op)));
+  LASTFLOP_RETURN_IF_ERROR(arm->AgreeOnPasses(gang));
   LASTFLOP_RETURN_IF_ERROR(arm->SetDraw(0));
   return arm;
 }
@@ -77,6 +113,45 @@ void CpuArm::MakeSegments() {
   }
 }
 
+int64_t CpuArm::PassesOfThisRank() const {
+  const auto num_kept = static_cast<int64_t>(step_->step.layers.size());
+  const double stands_for = step_->step.moe_layer_scale;
+  if (options_.measure.warm || evicts_ || num_kept == 0 || stands_for < 2) {
+    return 1;
+  }
+  // Of all ranks that go through this cache, without what routing may leave out.
+  double layer_bytes = 0;
+  for (const CpuOp& op : step_->ops) {
+    if (op.op->layer >= 0) {
+      const double least_experts =
+          step_->layout.expert_groups == 1 ? static_cast<double>(step_->model.top_k) : 0;
+      const double experts =
+          step_->plan.moe.opportunistic_keep > 0
+              ? std::min(least_experts, static_cast<double>(step_->plan.moe.opportunistic_keep))
+              : least_experts;
+      const Work work = WorkOf(op.op->shape, {.pairs = 0, .unique_experts = experts});
+      layer_bytes += work.weight_bytes + work.cache_bytes;
+    }
+  }
+  const std::vector<int>& sharing = evictor_.ranks_of_cache();
+  const auto num_sharing = std::count_if(
+      sharing.begin(), sharing.end(), [this](int rank) { return rank < step_->plan.num_ranks(); });
+  if (layer_bytes * static_cast<double>(num_sharing) <
+      2 * static_cast<double>(evictor_.cache_bytes())) {
+    return 1;  // A second pass would find the first one's weights in the cache.
+  }
+  return std::clamp<int64_t>(kLayersOfTimedStep / num_kept, 1, static_cast<int64_t>(stands_for));
+}
+
+absl::Status CpuArm::AgreeOnPasses(Gang& gang) {
+  const int64_t own = step_->is_idle() ? kLayersOfTimedStep : PassesOfThisRank();
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> all,
+                            gang.AllGather(static_cast<double>(own)));
+  num_passes_ = static_cast<int64_t>(*std::min_element(all.begin(), all.end()));
+  scores_of_pass_.assign(static_cast<size_t>(num_passes_), step_->drawn_scores);
+  return absl::OkStatus();
+}
+
 std::vector<int32_t> CpuArm::DrawTokenIds(uint64_t seed, int64_t draw, int64_t first, int64_t count,
                                           int64_t vocab_size) {
   std::vector<int32_t> ids(static_cast<size_t>(count));
@@ -104,40 +179,37 @@ absl::Status CpuArm::DrawRouting(int64_t draw) {
   const int64_t all_tokens = step_->point.batch * query_tokens;
   const int64_t first_token = step_->first_sequence() * query_tokens;
   const int64_t groups = step_->layout.expert_groups;
+  const size_t num_layers = step_->drawn_scores.size();
   double unique = 0;
   double imbalance = 0;
-  loads_.clear();
-  for (const int layer : step_->step.layers) {
-    if (model.layer_kinds[static_cast<size_t>(layer)] != LayerKind::kMoe) {
-      continue;
+  loads_.assign(num_layers, ExpertLoad{});
+  for (int64_t pass = 0; pass < num_passes_; ++pass) {
+    for (size_t i = 0; i < num_layers; ++i) {
+      LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> scores,
+                                MakeRouterScores(model, step_->point.routing, all_tokens,
+                                                 LayerOfPass(model, pass, i, num_layers), draw));
+      std::vector<float>& own = scores_of_pass_[static_cast<size_t>(pass)][i];
+      const auto begin = scores.begin() + first_token * model.num_experts;
+      own.assign(begin, begin + step_->step.num_tokens * model.num_experts);
+      // Independent replicas route their own tokens; else all tokens meet all experts.
+      const int64_t keep = step_->plan.moe.opportunistic_keep;
+      const std::vector<ExpertLoad> loads = LoadPerRank(
+          model,
+          step_->layout.data_attention ? ChooseExperts(model, scores, all_tokens, keep)
+                                       : ChooseExperts(model, own, step_->step.num_tokens, keep),
+          groups);
+      const RoutingSpread spread = SpreadOf(loads);
+      unique += spread.unique_experts;
+      imbalance += spread.imbalance;
+      const ExpertLoad& of_rank = loads[static_cast<size_t>(step_->layout.expert_group)];
+      loads_[i].pairs += of_rank.pairs / static_cast<double>(num_passes_);
+      loads_[i].unique_experts += of_rank.unique_experts / static_cast<double>(num_passes_);
     }
-    LASTFLOP_ASSIGN_OR_RETURN(
-        const std::vector<float> scores,
-        MakeRouterScores(model, step_->point.routing, all_tokens, layer, draw));
-    const auto begin = scores.begin() + first_token * model.num_experts;
-    step_->drawn_scores[loads_.size()].assign(begin,
-                                              begin + step_->step.num_tokens * model.num_experts);
-    // Independent replicas route their own tokens; else all tokens meet all experts.
-    const bool own_tokens = !step_->layout.data_attention;
-    const std::vector<ExpertLoad> loads = LoadPerRank(
-        model,
-        own_tokens ? ChooseExperts(model, step_->drawn_scores[loads_.size()],
-                                   step_->step.num_tokens, step_->plan.moe.opportunistic_keep)
-                   : ChooseExperts(model, scores, all_tokens, step_->plan.moe.opportunistic_keep),
-        groups);
-    double pairs = 0;
-    double most_pairs = 0;
-    for (const ExpertLoad& load : loads) {
-      unique += load.unique_experts;
-      pairs += load.pairs;
-      most_pairs = std::max(most_pairs, load.pairs);
-    }
-    imbalance += pairs > 0 ? most_pairs * static_cast<double>(groups) / pairs : 1;
-    loads_.push_back(loads[static_cast<size_t>(step_->layout.expert_group)]);
   }
-  const double num_layers = std::max<double>(1, static_cast<double>(loads_.size()));
-  unique_experts_ = unique / num_layers;
-  imbalance_ = loads_.empty() ? 1 : imbalance / num_layers;
+  step_->drawn_scores = scores_of_pass_[0];
+  const auto drawn = static_cast<double>(num_layers) * static_cast<double>(num_passes_);
+  unique_experts_ = drawn > 0 ? unique / drawn : 0;
+  imbalance_ = drawn > 0 ? imbalance / drawn : 1;
   return absl::OkStatus();
 }
 
@@ -164,17 +236,38 @@ absl::StatusOr<CpuArm::RunTimes> CpuArm::TimedRun(bool time_ops) {
   if (step_->is_idle()) {
     return times;
   }
-  for (const Segment& segment : segments_) {
-    if (options_.measure.warm && segment.is_layer) {
-      LASTFLOP_RETURN_IF_ERROR(RunSegment(segment, nullptr));
+  for (size_t begin = 0; begin < segments_.size();) {
+    size_t end = begin + 1;
+    while (segments_[begin].is_layer && end < segments_.size() && segments_[end].is_layer) {
+      ++end;
     }
-    LASTFLOP_RETURN_IF_ERROR(RunSegment(segment, &times));
+    LASTFLOP_RETURN_IF_ERROR(RunLayers(begin, end, times));
+    begin = end;
   }
   times.step.us += HostMicros();
   return times;
 }
 
-absl::Status CpuArm::RunSegment(const Segment& segment, RunTimes* times) {
+absl::Status CpuArm::RunLayers(size_t begin, size_t end, RunTimes& times) {
+  const bool is_layer = segments_[begin].is_layer;
+  const int64_t num_passes = is_layer ? num_passes_ : 1;
+  for (int64_t pass = 0; pass < num_passes; ++pass) {
+    // Between timed segments; the step ends up with the scores of pass 0 again.
+    step_->drawn_scores.swap(scores_of_pass_[static_cast<size_t>(pass)]);
+    for (size_t i = begin; i < end; ++i) {
+      const Segment& segment = segments_[i];
+      const double scale = segment.scale / static_cast<double>(num_passes);
+      if (options_.measure.warm && is_layer) {
+        LASTFLOP_RETURN_IF_ERROR(RunSegment(segment, scale, nullptr));
+      }
+      LASTFLOP_RETURN_IF_ERROR(RunSegment(segment, scale, &times));
+    }
+    step_->drawn_scores.swap(scores_of_pass_[static_cast<size_t>(pass)]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuArm::RunSegment(const Segment& segment, double scale, RunTimes* times) {
   const double wait_before = step_->wait_us;
   const Clock::time_point begin = Clock::now();
   for (size_t i = segment.begin; i < segment.end; ++i) {
@@ -184,11 +277,11 @@ absl::Status CpuArm::RunSegment(const Segment& segment, RunTimes* times) {
     }
     const Clock::time_point op_begin = Clock::now();
     LASTFLOP_RETURN_IF_ERROR(RunCpuOp(*step_, step_->ops[i]));
-    times->op_us[i] = segment.scale * MicrosBetween(op_begin, Clock::now());
+    times->op_us[i] += scale * MicrosBetween(op_begin, Clock::now());
   }
   if (times != nullptr) {
-    times->step.us += segment.scale * MicrosBetween(begin, Clock::now());
-    times->step.wait_us += segment.scale * (step_->wait_us - wait_before);
+    times->step.us += scale * MicrosBetween(begin, Clock::now());
+    times->step.wait_us += scale * (step_->wait_us - wait_before);
   }
   return absl::OkStatus();
 }
@@ -360,6 +453,10 @@ std::string CpuArm::effective_note() const {
   if (step_->step.moe_layer_scale > 1) {
     notes.push_back(absl::StrFormat("%d layers kept, each MoE layer stands for %.4g",
                                     step_->step.layers.size(), step_->step.moe_layer_scale));
+  }
+  if (num_passes_ > 1) {
+    notes.push_back(
+        absl::StrCat("a timed step is the mean over ", num_passes_, " passes of the layers"));
   }
   if (options_.measure.warm) {
     notes.push_back("warm: every layer runs twice, the second run is timed");

@@ -37,7 +37,8 @@ class CpuArm final : public Arm {
   double tokens_per_step() const override;
   double unique_experts() const override { return unique_experts_; }
   double imbalance() const override { return imbalance_; }
-  double capture_us() const override { return 0; }  // Nothing is captured.
+  double capture_us() const override { return 0; }      // Nothing is captured.
+  int num_warm_up_steps() const override { return 0; }  // A check runs the whole step.
   double least_possible_us() const override;
 
   // The token ids of a draw from token `first` of the deployment on.
@@ -62,10 +63,13 @@ class CpuArm final : public Arm {
          std::unique_ptr<CpuCommunicator> all_ranks, CacheEvictor& evictor, AfterOp after_op);
 
   void MakeSegments();
+  absl::Status AgreeOnPasses(Gang& gang);
+  int64_t PassesOfThisRank() const;
   absl::Status DrawRouting(int64_t draw);
   absl::Status StartTogether();
   absl::StatusOr<RunTimes> TimedRun(bool time_ops);
-  absl::Status RunSegment(const Segment& segment, RunTimes* times);
+  absl::Status RunLayers(size_t begin, size_t end, RunTimes& times);
+  absl::Status RunSegment(const Segment& segment, double scale, RunTimes* times);
   double HostMicros() const;
   // The op with its work at the realised load of the current draw.
   Op Priced(size_t index) const;
@@ -80,7 +84,12 @@ class CpuArm final : public Arm {
   bool evicts_ = false;  // A step alone does not make its weights cold.
   double unique_experts_ = 0;
   double imbalance_ = 1;
-  std::vector<ExpertLoad> loads_;  // Of this rank, by moe_index.
+  std::vector<ExpertLoad> loads_;  // Of this rank, by moe_index: the mean over passes.
+  // How often a timed step goes through the kept layers: passes stand for layers that are not kept,
+  // each with the routing of other ones, and their mean for one pass.
+  int64_t num_passes_ = 1;
+  // By pass and moe_index: [num_tokens, num_experts]. The step has those of pass 0.
+  std::vector<std::vector<std::vector<float>>> scores_of_pass_;
 };
 
 }  // namespace lastflop

@@ -37,6 +37,19 @@ int64_t CacheBytes(const BackendOptions& options) {
   return options.machine.l2_bytes > 0 ? options.machine.l2_bytes : LastLevelCacheBytes();
 }
 
+std::vector<int> RanksOfCache(const RankCores& own, int num_ranks) {
+  const std::vector<int> of_cache = CoresOfCache(own.cores.front());
+  const std::vector<int> allowed = AllowedCores();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const int core = CoresOfRank(allowed, rank, num_ranks).cores.front();
+    if (std::find(of_cache.begin(), of_cache.end(), core) != of_cache.end()) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
 // FNV-1a, 64 bit.
 class Checksum {
  public:
@@ -97,7 +110,7 @@ CpuBackend::CpuBackend(const BackendOptions& options, RankCores cores,
       byte_budget_(byte_budget),
       pool_(std::move(pool)),
       store_(byte_budget),
-      evictor_(CacheBytes(options), *pool_) {}
+      evictor_(CacheBytes(options), RanksOfCache(cores_, options.num_ranks), *pool_) {}
 
 absl::Status CpuBackend::CheckFits(const Plan& plan, const Point& point) const {
   const MemoryFit fit = FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);

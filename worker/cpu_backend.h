@@ -3,6 +3,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/cpu/aligned_buffer.h"
@@ -19,14 +21,18 @@ namespace lastflop {
 // Makes weights cold between steps that read too few bytes to do so themselves. Not thread-safe.
 class CacheEvictor {
  public:
-  CacheEvictor(int64_t cache_bytes, ThreadPool& pool) : cache_bytes_(cache_bytes), pool_(pool) {}
+  // `ranks_of_cache`: the ranks of the gang whose cores share this rank's cache, itself among them.
+  CacheEvictor(int64_t cache_bytes, std::vector<int> ranks_of_cache, ThreadPool& pool)
+      : cache_bytes_(cache_bytes), ranks_of_cache_(std::move(ranks_of_cache)), pool_(pool) {}
 
   // Touches twice the last-level cache.
   absl::Status Evict();
   int64_t cache_bytes() const { return cache_bytes_; }
+  const std::vector<int>& ranks_of_cache() const { return ranks_of_cache_; }
 
  private:
   const int64_t cache_bytes_;
+  const std::vector<int> ranks_of_cache_;
   ThreadPool& pool_;  // Outlives this.
   AlignedBuffer buffer_;
 };

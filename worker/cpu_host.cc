@@ -28,6 +28,51 @@ std::string FieldOf(const char* path, const std::string& name) {
   return "";
 }
 
+struct CacheOfCore {
+  int64_t bytes = 0;
+  std::string cores;  // "0-7,64-71"
+};
+
+CacheOfCore LargestCache(int core) {
+  CacheOfCore largest;
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder =
+        absl::StrCat("/sys/devices/system/cpu/cpu", core, "/cache/index", index);
+    std::ifstream size_file(folder + "/size");
+    std::string text;
+    if (!(size_file >> text) || text.empty()) {
+      continue;
+    }
+    int64_t unit = 1;
+    if (text.back() == 'K' || text.back() == 'M') {
+      unit = text.back() == 'K' ? 1024 : 1024 * 1024;
+      text.pop_back();
+    }
+    int64_t size = 0;
+    if (absl::SimpleAtoi(text, &size) && size * unit > largest.bytes) {
+      largest = {.bytes = size * unit, .cores = ""};
+      std::ifstream(folder + "/shared_cpu_list") >> largest.cores;
+    }
+  }
+  return largest;
+}
+
+// "0-2,5" as 0 1 2 5; what is no number is left out.
+std::vector<int> CoresOfList(const std::string& list) {
+  std::vector<int> cores;
+  for (const absl::string_view range : absl::StrSplit(list, ',')) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(range, '-');
+    int first = 0;
+    int last = 0;
+    if (absl::SimpleAtoi(ends.front(), &first) && absl::SimpleAtoi(ends.back(), &last)) {
+      for (int core = first; core <= last && last < CPU_SETSIZE; ++core) {
+        cores.push_back(core);
+      }
+    }
+  }
+  return cores;
+}
+
 }  // namespace
 
 std::vector<int> AllowedCores() {
@@ -55,24 +100,16 @@ RankCores CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks) {
 }
 
 int64_t LastLevelCacheBytes() {
-  int64_t largest = 0;
-  for (int index = 0; index < 8; ++index) {
-    std::ifstream file(absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
-    std::string text;
-    if (!(file >> text) || text.empty()) {
-      continue;
-    }
-    int64_t unit = 1;
-    if (text.back() == 'K' || text.back() == 'M') {
-      unit = text.back() == 'K' ? 1024 : 1024 * 1024;
-      text.pop_back();
-    }
-    int64_t size = 0;
-    if (absl::SimpleAtoi(text, &size)) {
-      largest = std::max(largest, size * unit);
-    }
+  const int64_t bytes = LargestCache(0).bytes;
+  return bytes > 0 ? bytes : kUsualCacheBytes;
+}
+
+std::vector<int> CoresOfCache(int core) {
+  std::vector<int> cores = CoresOfList(LargestCache(core).cores);
+  if (std::find(cores.begin(), cores.end(), core) == cores.end()) {
+    cores = {core};
   }
-  return largest > 0 ? largest : kUsualCacheBytes;
+  return cores;
 }
 
 int64_t AvailableMemoryBytes() {

@@ -17,6 +17,10 @@ struct RankCores {
 };
 RankCores CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks);
 
+// The cores that share the largest cache of `core`, ascending, from sysfs; `core` alone where sysfs
+// does not tell.
+std::vector<int> CoresOfCache(int core);
+
 // The largest cache of the first core, from sysfs; 32 MiB where sysfs does not tell.
 int64_t LastLevelCacheBytes();
 

@@ -104,6 +104,47 @@ TEST(CpuExecutorTest, RunsAnIdleExpertRankAndExpertsWithoutTokens) {
   EXPECT_LT(RelativeError(OutputOf(model, plan, point), baseline), 0.02);
 }
 
+TEST(CpuExecutorTest, TimesKeptLayersSeveralTimesWithTheRoutingOfOthers) {
+  Model model = TinyModel(AttentionKind::kGqa);
+  model.num_layers = 24;
+  model.layer_kinds.assign(24, LayerKind::kMoe);
+  BackendOptions options = TinyOptions(model);
+  options.layers_kept = 2;
+  options.machine.l2_bytes = 1 << 12;  // A pass of two tiny layers leaves nothing in it.
+  OnRanks(options, 2, [&](CpuBackend& backend, Gang& gang) {
+    auto arm = backend.Prepare(PlanOf({{"parallel.tensor", "2"}}), TinyPoint(), gang);
+    ASSERT_TRUE(arm.ok()) << arm.status();
+    EXPECT_THAT((*arm)->effective_note(), testing::HasSubstr("mean over 4 passes"));
+    ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+    ASSERT_TRUE((*arm)->Run().ok());
+    const auto first = (*arm)->ChosenExperts();
+    const auto check = (*arm)->Check(kDraw);
+    ASSERT_TRUE(check.ok() && check->ok) << check.status();
+    // The last pass had the routing of other layers than the first, which a check runs alone.
+    EXPECT_NE(*first, *(*arm)->ChosenExperts());
+    const auto breakdown = (*arm)->MeasureBreakdown(1);
+    ASSERT_TRUE(breakdown.ok()) << breakdown.status();
+    double sum_us = 0;
+    for (const BreakdownEntry& entry : breakdown->entries) {
+      sum_us += entry.us;
+    }
+    EXPECT_NEAR(sum_us, breakdown->step_us, 1e-6 * breakdown->step_us);
+  });
+}
+
+TEST(CpuExecutorTest, RunsOnePassWhereASecondWouldFindItsWeightsInTheCache) {
+  Model model = TinyModel(AttentionKind::kGqa);
+  model.num_layers = 24;
+  model.layer_kinds.assign(24, LayerKind::kMoe);
+  BackendOptions options = TinyOptions(model);
+  options.layers_kept = 2;
+  OnRanks(options, 1, [&](CpuBackend& backend, Gang& gang) {
+    auto arm = backend.Prepare(Plan{}, TinyPoint(), gang);
+    ASSERT_TRUE(arm.ok()) << arm.status();
+    EXPECT_THAT((*arm)->effective_note(), testing::Not(testing::HasSubstr("passes")));
+  });
+}
+
 TEST(CpuExecutorTest, RunsPrefillAndSpeculation) {
   const Model model = TinyModel(AttentionKind::kMla);
   Point prefill = TinyPoint(2);
