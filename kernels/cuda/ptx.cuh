@@ -108,6 +108,24 @@ __device__ inline uint64_t EvictLastPolicy() {
   return policy;
 }
 
+// ---- Launches that follow each other ------------------------------------------------------------
+
+// griddepcontrol.wait: returns when the kernels before this one are complete. What depends on them
+// comes after (kernels/cuda/launch.cuh).
+__device__ inline void WaitForEarlierKernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// griddepcontrol.launch_dependents: the next kernel may start its own preparations. Called after
+// WaitForEarlierKernels(), so that a kernel two places later still finds all before it complete.
+__device__ inline void LetNextKernelStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // ---- Barriers of some warps of a block ----------------------------------------------------------
 
 // bar.sync: `num_threads` threads of the block meet at barrier `index` (1 to 15).

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/panel.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/dequant/dequant_cuda.h"
@@ -34,6 +34,8 @@ __device__ inline uint4 DequantizeWord(uint32_t word, float scale, float scale_8
 template <int kGroup>
 __global__ void DequantKernel(const int32_t* offsets, int64_t row_blocks, int64_t k_blocks_64,
                               const unsigned char* in, unsigned char* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int expert = static_cast<int>(blockIdx.y);
   if (offsets[expert] == offsets[expert + 1]) {
     return;
@@ -98,13 +100,9 @@ absl::Status LaunchDequant(const DequantShape& shape, const CudaPairs& pairs, co
                   static_cast<unsigned int>(shape.num_local_experts));
   const auto* from = static_cast<const unsigned char*>(panels);
   auto* to = static_cast<unsigned char*>(out);
-  if (GroupOf(shape.storage.format) == 32) {
-    DequantKernel<32><<<grid, kThreads, 0, stream>>>(pairs.offsets, row_blocks, k_blocks, from, to);
-  } else {
-    DequantKernel<128>
-        <<<grid, kThreads, 0, stream>>>(pairs.offsets, row_blocks, k_blocks, from, to);
-  }
-  return LastLaunchStatus("dequant");
+  auto* kernel = GroupOf(shape.storage.format) == 32 ? DequantKernel<32> : DequantKernel<128>;
+  return LaunchOverlapping("dequant", kernel, grid, kThreads, 0, stream, pairs.offsets, row_blocks,
+                           k_blocks, from, to);
 }
 
 }  // namespace lastflop

@@ -40,6 +40,7 @@ struct GroupedGemmArguments {
   int group_m;     // Tiles of an expert that share a walk over n; 0: all (column_major).
   int stages;
   int row_order;   // CudaRowOrder
+  int swiglu;      // 1: `out` is [pairs, rows / 2], silu(gate) * up. Rows in kGateAndUp order.
   int cache_hint;  // 0, 1: evict first, 2: evict last.
 };
 
@@ -241,6 +242,8 @@ class Producer {
 
   // Fills stages with all items of the block, then one that says that there are no more.
   __device__ void Run() {
+    WaitForEarlierKernels();
+    LetNextKernelStart();
     const uint32_t step = gridDim.x;
     const auto lane = static_cast<uint32_t>(lane_);
     const uint32_t num_tasks =
@@ -447,6 +450,8 @@ __device__ inline int RowOfBlock(const GroupedGemmArguments& p, int row_block, i
              : row_block * 8 + upper * (p.rows / 2);
 }
 
+__device__ inline float SiluMul(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
+
 // Writes a warp's sums, which are complete: a lane has token g of a tile, two neighbouring rows.
 template <typename T>
 __device__ inline void StoreSums(const GroupedGemmArguments& p, const StageInfo& info,
@@ -461,15 +466,39 @@ __device__ inline void StoreSums(const GroupedGemmArguments& p, const StageInfo&
 #pragma unroll
     for (int t = 0; t < T::kTokenTiles; ++t) {
       const float(&sum)[4] = sums[r][t];
+      const int64_t pair = info.begin + 8 * t + g;
+      const bool is_pair = 8 * t + g < info.count;
+      if (p.swiglu != 0) {
+        const uint32_t act =
+            Transpose8x8(PackBf16(SiluMul(sum[0], sum[2]), SiluMul(sum[1], sum[3])));
+        if (is_pair) {
+          *reinterpret_cast<uint32_t*>(p.out + pair * (p.rows / 2) + (row_block + r) * 8 + 2 * q) =
+              act;
+        }
+        continue;
+      }
       const uint32_t low = Transpose8x8(PackBf16(sum[0], sum[1]));
       const uint32_t high = Transpose8x8(PackBf16(sum[2], sum[3]));
-      if (8 * t + g < info.count) {
-        __nv_bfloat16* row = p.out + static_cast<int64_t>(info.begin + 8 * t + g) * p.rows + 2 * q;
+      if (is_pair) {
+        __nv_bfloat16* row = p.out + pair * p.rows + 2 * q;
         *reinterpret_cast<uint32_t*>(row + RowOfBlock(p, row_block + r, 0)) = low;
         *reinterpret_cast<uint32_t*>(row + RowOfBlock(p, row_block + r, 1)) = high;
       }
     }
   }
+}
+
+// Two neighbouring rows of a token, summed over the warps along k.
+template <typename T>
+__device__ inline float2 SumOfWarps(const float* at) {
+  float2 sum = {0, 0};
+#pragma unroll
+  for (int w = 0; w < T::kWarpsK; ++w) {
+    const float2 two = *reinterpret_cast<const float2*>(at + w * T::kTokens * T::kSumStride);
+    sum.x += two.x;
+    sum.y += two.y;
+  }
+  return sum;
 }
 
 // Sums over the warps along k and writes: [warp][token][row of the item] in shared memory, then one
@@ -498,26 +527,31 @@ __device__ inline void ReduceAndStore(const GroupedGemmArguments& p, const Stage
     }
   }
   MeetThreads(kConsumerBarrier, kConsumerThreads);
-  constexpr int kPairsOfRows = T::kItemRowBlocks * kRowBlock / 2;
-  for (int i = thread; i < info.count * kPairsOfRows; i += kConsumerThreads) {
-    const int token = i / kPairsOfRows;
-    const int row = i % kPairsOfRows * 2;
-    const int row_block = info.row_block + row / kRowBlock;
-    if (row_block >= p.row_blocks) {
+  // Two rows a thread; with swiglu they are gate's, and up's are 8 further.
+  const int pairs_of_rows = T::kItemRowBlocks * (p.swiglu != 0 ? 4 : 8);
+  for (int i = thread; i < info.count * pairs_of_rows; i += kConsumerThreads) {
+    const int token = i / pairs_of_rows;
+    const int pair_of_rows = i % pairs_of_rows;
+    const int64_t pair = info.begin + token;
+    if (p.swiglu != 0) {
+      const int block = pair_of_rows / 4;
+      const int row = pair_of_rows % 4 * 2;
+      if (info.row_block + block < p.row_blocks) {
+        const float* at = all + token * T::kSumStride + block * kRowBlock + row;
+        const float2 gate = SumOfWarps<T>(at);
+        const float2 up = SumOfWarps<T>(at + 8);
+        *reinterpret_cast<uint32_t*>(p.out + pair * (p.rows / 2) + (info.row_block + block) * 8 +
+                                     row) = PackBf16(SiluMul(gate.x, up.x), SiluMul(gate.y, up.y));
+      }
       continue;
     }
-    float low = 0;
-    float high = 0;
-#pragma unroll
-    for (int w = 0; w < T::kWarpsK; ++w) {
-      const float2 two =
-          *reinterpret_cast<const float2*>(all + (w * T::kTokens + token) * T::kSumStride + row);
-      low += two.x;
-      high += two.y;
+    const int row = pair_of_rows * 2;
+    const int row_block = info.row_block + row / kRowBlock;
+    if (row_block < p.row_blocks) {
+      const float2 sum = SumOfWarps<T>(all + token * T::kSumStride + row);
+      const int to = RowOfBlock(p, row_block, row % kRowBlock / 8) + row % 8;
+      *reinterpret_cast<uint32_t*>(p.out + pair * p.rows + to) = PackBf16(sum.x, sum.y);
     }
-    const int to = RowOfBlock(p, row_block, row % kRowBlock / 8) + row % 8;
-    *reinterpret_cast<uint32_t*>(p.out + static_cast<int64_t>(info.begin + token) * p.rows + to) =
-        PackBf16(low, high);
   }
 }
 

@@ -70,6 +70,9 @@ absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
     return absl::InvalidArgumentError(
         absl::StrCat("grouped_gemm: gate and up of ", shape.out_features, " rows"));
   }
+  if (config.swiglu && config.row_order != CudaRowOrder::kGateAndUp) {
+    return absl::InvalidArgumentError("grouped_gemm: swiglu needs gate and up rows side by side");
+  }
   if (shape.group_m < 0 || (shape.group_m > 0 && shape.tile_order == TileOrder::kColumnMajor)) {
     return absl::InvalidArgumentError(absl::StrCat("moe.group_m: ", shape.group_m,
                                                    " with tile_order ", ToWord(shape.tile_order),
@@ -121,6 +124,7 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
                   ? 0
                   : static_cast<int>(std::clamp<int64_t>(shape.group_m, 1, INT32_MAX / 2));
   p.row_order = static_cast<int>(config.row_order);
+  p.swiglu = config.swiglu ? 1 : 0;
   p.cache_hint = config.cache_hint == CacheHint::kEvictFirst  ? 1
                  : config.cache_hint == CacheHint::kEvictLast ? 2
                                                               : 0;

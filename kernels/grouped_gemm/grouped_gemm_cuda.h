@@ -18,6 +18,9 @@ namespace lastflop {
 struct GroupedGemmCudaConfig {
   // Order of the rows in the panels. `out` has plain rows in either case: gate first, then up.
   CudaRowOrder row_order = CudaRowOrder::kPlain;
+  // Applies SwiGLU to the sums (kernels/swiglu/swiglu.h): `out` is [pairs, out_features / 2].
+  // Needs kGateAndUp.
+  bool swiglu = false;
   // L2 priority of the weights (moe.cache_hint).
   CacheHint cache_hint = CacheHint::kNone;
   // Stages of the ring through which weights stream; 0: as many as fit.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/grouped_gemm/grouped_gemm.cuh"
 
 // How the builds of the grouped GEMM are launched. One .cu a weight format.
@@ -50,10 +51,14 @@ absl::Status LaunchGroupedGemmBuild(GroupedGemmArguments p, int stages, cudaStre
   }
   LASTFLOP_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kDoing);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           cudaSharedmemCarveoutMaxShared),
+      kDoing);
   const auto grid = static_cast<unsigned int>(
       std::clamp<int64_t>(max_tasks, 1, static_cast<int64_t>(num_sms) * kBlocksPerSm));
-  kernel<<<grid, grouped_gemm::kThreads, static_cast<size_t>(bytes), stream>>>(p);
-  return LastLaunchStatus("grouped_gemm");
+  return LaunchOverlapping("grouped_gemm", kernel, dim3(grid), grouped_gemm::kThreads, bytes,
+                           stream, p);
 }
 
 // The builds of a format, by the tile of the pairs.
@@ -70,7 +75,7 @@ absl::Status LaunchGroupedGemmFormat(const GroupedGemmArguments& p, int tile_tok
     case 16:
       return LaunchGroupedGemmBuild<Of16, 2>(p, stages, stream);
     case 32:
-      return LaunchGroupedGemmBuild<Of32, 1>(p, stages, stream);
+      return LaunchGroupedGemmBuild<Of32, 2>(p, stages, stream);
     case 64:
       return LaunchGroupedGemmBuild<Of64, 1>(p, stages, stream);
     default:

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/moe_combine/moe_combine_cuda.h"
 
@@ -37,6 +37,8 @@ __device__ inline void AddScaled(float scale, const uint4& row, float (&sum)[kVe
 __global__ void CombineKernel(const CombineArguments p) {
   const int vector = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   for (int64_t token = blockIdx.y; token < p.num_tokens; token += gridDim.y) {
     // A lane looks up one pair and its weight for the whole warp.
     int own_pair = -1;
@@ -103,8 +105,7 @@ absl::Status LaunchMoeCombine(const CombineShape& shape, const CudaPairs& pairs,
                               .vectors = static_cast<int>(shape.hidden_size / kVector)};
   const dim3 grid(static_cast<unsigned int>((p.vectors + kThreads - 1) / kThreads),
                   static_cast<unsigned int>(std::min<int64_t>(shape.num_tokens, 65535)));
-  CombineKernel<<<grid, kThreads, 0, stream>>>(p);
-  return LastLaunchStatus("moe_combine");
+  return LaunchOverlapping("moe_combine", CombineKernel, grid, kThreads, 0, stream, p);
 }
 
 }  // namespace lastflop

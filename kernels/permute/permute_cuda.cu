@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/permute/permute_cuda.h"
 
 namespace lastflop {
@@ -177,6 +179,8 @@ __device__ inline void WritePairs(const PermuteArguments& p, int end, const Shar
 
 // All in one block, for up to kChunkSlots slots.
 __global__ void __launch_bounds__(kThreads) PermuteKernel(const PermuteArguments p) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   extern __shared__ __align__(16) unsigned char memory[];
   const Shared shared = SharedOf(memory, p.pairs.num_local_experts);
   Slots slots;
@@ -191,6 +195,8 @@ __global__ void __launch_bounds__(kThreads) PermuteKernel(const PermuteArguments
 
 // Three launches, for more: counts[chunk][expert], ...
 __global__ void __launch_bounds__(kThreads) CountKernel(const PermuteArguments p) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   extern __shared__ __align__(16) unsigned char memory[];
   const Shared shared = SharedOf(memory, p.pairs.num_local_experts);
   const int begin = static_cast<int>(blockIdx.x) * kChunkSlots;
@@ -203,6 +209,8 @@ __global__ void __launch_bounds__(kThreads) CountKernel(const PermuteArguments p
 
 // ... which become the pairs of the expert in earlier chunks, ...
 __global__ void __launch_bounds__(kThreads) ScanKernel(const CudaPairs pairs, int num_chunks) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int expert = static_cast<int>(threadIdx.x);
   const int num_experts = pairs.num_local_experts;
   int total = 0;
@@ -219,6 +227,8 @@ __global__ void __launch_bounds__(kThreads) ScanKernel(const CudaPairs pairs, in
 
 // ... and the pairs, counted once more.
 __global__ void __launch_bounds__(kThreads) WriteKernel(const PermuteArguments p) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   extern __shared__ __align__(16) unsigned char memory[];
   const int num_experts = p.pairs.num_local_experts;
   const Shared shared = SharedOf(memory, num_experts);
@@ -342,20 +352,18 @@ absl::Status LaunchPermute(const PermuteShape& shape, const int32_t* expert_ids,
                                            static_cast<int>(shared_bytes)),
                       "preparing permute");
   };
-  const auto bytes = static_cast<size_t>(shared_bytes);
   if (chunks <= 1) {  // Also without slots: offsets and tiles are written.
     LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(PermuteKernel)));
-    PermuteKernel<<<1, kThreads, bytes, stream>>>(p);
-    return LastLaunchStatus("permute");
+    return LaunchOverlapping("permute", PermuteKernel, dim3(1), kThreads, shared_bytes, stream, p);
   }
   LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(CountKernel)));
   LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(WriteKernel)));
-  CountKernel<<<chunks, kThreads, bytes, stream>>>(p);
-  LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("permute count"));
-  ScanKernel<<<1, kThreads, 0, stream>>>(pairs, static_cast<int>(chunks));
-  LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("permute scan"));
-  WriteKernel<<<chunks, kThreads, bytes, stream>>>(p);
-  return LastLaunchStatus("permute write");
+  LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("permute count", CountKernel, dim3(chunks), kThreads,
+                                             shared_bytes, stream, p));
+  LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("permute scan", ScanKernel, dim3(1), kThreads, 0,
+                                             stream, pairs, static_cast<int>(chunks)));
+  return LaunchOverlapping("permute write", WriteKernel, dim3(chunks), kThreads, shared_bytes,
+                           stream, p);
 }
 
 }  // namespace lastflop

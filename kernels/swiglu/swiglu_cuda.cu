@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/swiglu/swiglu_cuda.h"
 
@@ -21,6 +21,8 @@ __device__ inline uint32_t SiluMulPair(uint32_t gate, uint32_t up) {
 // `num_rows` is read from the device when it is not null.
 __global__ void SwigluKernel(int64_t rows, const int32_t* num_rows, int vectors, const uint4* in,
                              uint4* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t count = (num_rows != nullptr ? *num_rows : rows) * vectors;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
@@ -54,10 +56,9 @@ absl::Status LaunchSwiglu(const ActivationShape& shape, const CudaPairs* pairs,
   const auto grid = static_cast<unsigned int>(
       std::min<int64_t>((shape.rows * vectors + kThreads - 1) / kThreads, 4096));
   const int32_t* num_rows = shape.rows_are_pairs ? pairs->num_pairs() : nullptr;
-  SwigluKernel<<<grid, kThreads, 0, stream>>>(shape.rows, num_rows, static_cast<int>(vectors),
-                                              reinterpret_cast<const uint4*>(in),
-                                              reinterpret_cast<uint4*>(out));
-  return LastLaunchStatus("swiglu");
+  return LaunchOverlapping("swiglu", SwigluKernel, dim3(grid), kThreads, 0, stream, shape.rows,
+                           num_rows, static_cast<int>(vectors), reinterpret_cast<const uint4*>(in),
+                           reinterpret_cast<uint4*>(out));
 }
 
 }  // namespace lastflop

@@ -5,6 +5,7 @@
 //
 // usage: moe_gpu_bench HIDDEN INTERMEDIATE(rank) EXPERTS(local) EXPERTS(model) TOP_K FORMAT BATCHES
 //                      SEED [parts] [tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N]
+//                      [swiglu=0|1]
 // FORMAT is bf16, int4_g32 or int4_g128. Prints one JSON object a batch and kernel on stdout.
 #include <cuda_runtime.h>
 
@@ -114,6 +115,7 @@ struct Options {
   int stages = 0;
   int replays = 32;
   bool fused = true;
+  bool swiglu = false;  // In gate_up's epilogue.
   int layers = 4;
 };
 
@@ -246,10 +248,10 @@ class Bench {
     CheckOk(LaunchPermute(PermuteShapeOf(), layer.ids, layer.weights, PairsOf(layer), stream_));
   }
   void GateUp(Layer& layer) {
-    const GroupedGemmCudaConfig config = {.row_order = CudaRowOrder::kGateAndUp,
-                                          .stages = o_.stages};
+    const GroupedGemmCudaConfig config = {
+        .row_order = CudaRowOrder::kGateAndUp, .swiglu = o_.swiglu, .stages = o_.stages};
     CheckOk(LaunchGroupedGemm(GemmShapeOf(true), PairsOf(layer), layer.gate_up_panels, in_,
-                              gate_up_, config, stream_));
+                              o_.swiglu ? act_ : gate_up_, config, stream_));
   }
   void Swiglu(Layer& layer) {
     const CudaPairs pairs = PairsOf(layer);
@@ -266,7 +268,9 @@ class Bench {
   void Grouped(Layer& layer) {
     Permute(layer);
     GateUp(layer);
-    Swiglu(layer);
+    if (!o_.swiglu) {
+      Swiglu(layer);
+    }
     Down(layer);
     Combine(layer);
   }
@@ -448,11 +452,11 @@ class Bench {
         "{\"kernel\": \"%s\", \"batch\": %d, \"us\": %.2f, \"unique_experts\": %.1f, "
         "\"floor_us\": %.2f, \"read_us\": %.2f, \"read_share\": %.3f, \"gb_per_s\": %.0f, "
         "\"noise\": %.4f, \"error\": %.2e, \"config\": \"format=%s tile_tokens=%d stages=%d "
-        "seed=%llu\"",
+        "swiglu=%s seed=%llu\"",
         name, batch_, us, touched, bytes / 4300e3, read_us, read_us / us, bytes / us * 1e-3,
         (Quantile(times, 0.75) - Quantile(times, 0.25)) / us, error,
         std::string(ToWord(o_.storage.format)).c_str(), tile_tokens_, o_.stages,
-        static_cast<unsigned long long>(o_.seed));
+        o_.swiglu ? "epilogue" : "kernel", static_cast<unsigned long long>(o_.seed));
     if (o_.parts && std::strcmp(name, "grouped") == 0) {
       const std::pair<const char*, void (Bench::*)(Layer&)> parts[] = {
           {"permute_us", &Bench::Permute},
@@ -502,7 +506,7 @@ int Main(int argc, char** argv) {
   if (argc < 9) {
     std::fprintf(stderr,
                  "usage: %s HIDDEN INTERMEDIATE LOCAL EXPERTS TOP_K FORMAT BATCHES SEED [parts] "
-                 "[tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N]\n",
+                 "[tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N] [swiglu=0|1]\n",
                  argv[0]);
     return 2;
   }
@@ -531,6 +535,7 @@ int Main(int argc, char** argv) {
     o.stages = ValueOf(argv[i], "stages=", o.stages);
     o.replays = ValueOf(argv[i], "replays=", o.replays);
     o.fused = ValueOf(argv[i], "fused=", o.fused ? 1 : 0) != 0;
+    o.swiglu = ValueOf(argv[i], "swiglu=", o.swiglu ? 1 : 0) != 0;
     o.layers = ValueOf(argv[i], "layers=", o.layers);
   }
   Bench bench(o);

@@ -69,19 +69,19 @@ TEST(MoeCombineCudaTest, AgreesWithTheReferenceWithAndWithoutSharedExperts) {
 // A layer of int4 weights on the device, and what it should give.
 class LayerCase {
  public:
-  LayerCase(int64_t tokens, int64_t local)
+  LayerCase(int64_t tokens, int64_t local, int64_t hidden = 512, int tile = 8)
       : shape_{.num_tokens = tokens,
                .top_k = 4,
                .num_local_experts = local,
-               .hidden_size = 512,
+               .hidden_size = hidden,
                .moe_intermediate_size = 192,
                .storage = StorageOf(32)},
-        routing_(PermuteCase(tokens, 4, 16, 4, local), 8, RandomExperts(tokens, 4, 16, 51)),
-        gate_up_(SliceCase(32, local, 384, 512, 2)),
-        down_(SliceCase(32, local, 512, 192, 1)),
+        routing_(PermuteCase(tokens, 4, 16, 4, local), tile, RandomExperts(tokens, 4, 16, 51)),
+        gate_up_(SliceCase(32, local, 384, hidden, 2)),
+        down_(SliceCase(32, local, hidden, 192, 1)),
         gate_up_panels_(PanelBytes(gate_up_)),
         down_panels_(PanelBytes(down_)),
-        in_(RandomBf16(static_cast<size_t>(tokens * 512), 52)) {
+        in_(RandomBf16(static_cast<size_t>(tokens * hidden), 52)) {
     LASTFLOP_EXPECT_OK(
         LaunchFillPanels(gate_up_, CudaRowOrder::kGateAndUp, gate_up_panels_.get(), nullptr));
     LASTFLOP_EXPECT_OK(LaunchFillPanels(down_, CudaRowOrder::kPlain, down_panels_.get(), nullptr));
@@ -91,8 +91,8 @@ class LayerCase {
     return {.num_tokens = shape_.num_tokens,
             .top_k = shape_.top_k,
             .num_local_experts = shape_.num_local_experts,
-            .out_features = is_gate_up ? 384 : 512,
-            .in_features = is_gate_up ? 512 : 192,
+            .out_features = is_gate_up ? 384 : shape_.hidden_size,
+            .in_features = is_gate_up ? shape_.hidden_size : 192,
             .gather_tokens = is_gate_up,
             .storage = shape_.storage};
   }
@@ -113,37 +113,43 @@ class LayerCase {
       }
     }
     const DeviceArray<__nv_bfloat16> device_act(act);
-    DeviceArray<float> down(slots * 512);
-    LASTFLOP_EXPECT_OK(LaunchGroupedGemmReference(
-        Gemm(false), routing_.pairs, down_, device_act.get(), nullptr, 512, down.get(), nullptr));
+    DeviceArray<float> down(slots * shape_.hidden_size);
+    LASTFLOP_EXPECT_OK(LaunchGroupedGemmReference(Gemm(false), routing_.pairs, down_,
+                                                  device_act.get(), nullptr, shape_.hidden_size,
+                                                  down.get(), nullptr));
     const std::vector<float> rows = down.Download();
     const auto token = routing_.Read(routing_.pairs.token, static_cast<int64_t>(pairs));
     const auto weight = routing_.Read(routing_.pairs.weight, static_cast<int64_t>(pairs));
-    std::vector<float> want(static_cast<size_t>(shape_.num_tokens) * 512);
+    std::vector<float> want(static_cast<size_t>(shape_.num_tokens * shape_.hidden_size));
+    const auto hidden = static_cast<size_t>(shape_.hidden_size);
     for (size_t p = 0; p < pairs; ++p) {
-      for (size_t h = 0; h < 512; ++h) {
-        want[static_cast<size_t>(token[p]) * 512 + h] += weight[p] * rows[p * 512 + h];
+      for (size_t h = 0; h < hidden; ++h) {
+        want[static_cast<size_t>(token[p]) * hidden + h] += weight[p] * rows[p * hidden + h];
       }
     }
     return want;
   }
 
-  std::vector<Bf16> Grouped() const {
+  // `swiglu_in_gemm`: as gate_up's last step instead of a kernel of its own.
+  std::vector<Bf16> Grouped(bool swiglu_in_gemm) const {
     const int64_t slots = shape_.num_tokens * shape_.top_k;
     DeviceArray<__nv_bfloat16> gate_up(slots * 384);
     DeviceArray<__nv_bfloat16> act(slots * 192);
-    DeviceArray<__nv_bfloat16> down(slots * 512);
-    DeviceArray<__nv_bfloat16> out(shape_.num_tokens * 512);
-    LASTFLOP_EXPECT_OK(LaunchGroupedGemm(Gemm(true), routing_.pairs, gate_up_panels_.get(),
-                                         in_.get(), gate_up.get(),
-                                         {.row_order = CudaRowOrder::kGateAndUp}, nullptr));
-    LASTFLOP_EXPECT_OK(
-        LaunchSwiglu({.rows = slots, .intermediate_size = 192, .rows_are_pairs = true},
-                     &routing_.pairs, gate_up.get(), act.get(), nullptr));
+    DeviceArray<__nv_bfloat16> down(slots * shape_.hidden_size);
+    DeviceArray<__nv_bfloat16> out(shape_.num_tokens * shape_.hidden_size);
+    LASTFLOP_EXPECT_OK(LaunchGroupedGemm(
+        Gemm(true), routing_.pairs, gate_up_panels_.get(), in_.get(),
+        swiglu_in_gemm ? act.get() : gate_up.get(),
+        {.row_order = CudaRowOrder::kGateAndUp, .swiglu = swiglu_in_gemm}, nullptr));
+    if (!swiglu_in_gemm) {
+      LASTFLOP_EXPECT_OK(
+          LaunchSwiglu({.rows = slots, .intermediate_size = 192, .rows_are_pairs = true},
+                       &routing_.pairs, gate_up.get(), act.get(), nullptr));
+    }
     LASTFLOP_EXPECT_OK(LaunchGroupedGemm(Gemm(false), routing_.pairs, down_panels_.get(), act.get(),
                                          down.get(), {}, nullptr));
     LASTFLOP_EXPECT_OK(LaunchMoeCombine(
-        {.num_tokens = shape_.num_tokens, .top_k = shape_.top_k, .hidden_size = 512},
+        {.num_tokens = shape_.num_tokens, .top_k = shape_.top_k, .hidden_size = shape_.hidden_size},
         routing_.pairs, down.get(), nullptr, out.get(), nullptr));
     return out.Download<Bf16>();
   }
@@ -151,7 +157,7 @@ class LayerCase {
   std::vector<Bf16> Fused() const {
     DeviceArray<unsigned char> workspace(FusedMoeCudaWorkspaceBytes(shape_));
     LASTFLOP_EXPECT_CUDA_OK(cudaMemset(workspace.get(), 0, 256));
-    DeviceArray<__nv_bfloat16> out(shape_.num_tokens * 512);
+    DeviceArray<__nv_bfloat16> out(shape_.num_tokens * shape_.hidden_size);
     FusedMoeTensors tensors;
     tensors.gate_up = gate_up_panels_.get();
     tensors.down = down_panels_.get();
@@ -182,10 +188,17 @@ class LayerCase {
 
 TEST(MoeLayerCudaTest, GroupedKernelsGiveTheLayer) {
   LASTFLOP_NEED_GPU();
-  for (const int64_t tokens : {1, 40}) {
-    const LayerCase layer(tokens, 12);
-    EXPECT_LE(RowError(std::span<const Bf16>(layer.Grouped()), layer.Want(), 512),
-              Tolerance(4, 512));
+  for (const int64_t hidden : {512, 1536}) {  // Short and long rows of weights.
+    for (const int tile : {8, 32}) {
+      for (const int64_t tokens : {1, 40}) {
+        const LayerCase layer(tokens, 12, hidden, tile);
+        for (const bool swiglu_in_gemm : {false, true}) {
+          EXPECT_LE(
+              RowError(std::span<const Bf16>(layer.Grouped(swiglu_in_gemm)), layer.Want(), hidden),
+              Tolerance(4, hidden));
+        }
+      }
+    }
   }
 }
 
