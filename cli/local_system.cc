@@ -69,13 +69,13 @@ absl::Status LocalSystem::StartCoordinator(const std::string& directory) {
 }
 
 absl::Status LocalSystem::StartWorkers(const std::string& directory) {
-  for (int i = 0; i < options_.num_workers; ++i) {
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
     const std::string name = absl::StrCat("local-", i);
     LASTFLOP_ASSIGN_OR_RETURN(
         std::unique_ptr<ChildProgram> worker,
         ChildProgram::Start(
             {absl::StrCat(directory, "/lastflop-worker"), "--server", server(), "--device",
-             absl::StrCat("cpu:", i), "--id", name, "--parent", absl::StrCat(getpid())},
+             options_.devices[i], "--id", name, "--parent", absl::StrCat(getpid())},
             LogFile(name)));
     workers_.push_back(std::move(worker));
   }

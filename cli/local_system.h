@@ -18,8 +18,8 @@ class LocalSystem {
  public:
   struct Options {
     std::string db;
-    int num_workers = 1;
-    bool verbose = false;  // Logs go to stderr; else to a file beside the socket.
+    std::vector<std::string> devices;  // One worker each: "cpu:0", "cuda:1".
+    bool verbose = false;              // Logs go to stderr; else to a file beside the socket.
   };
 
   // FailedPrecondition: the coordinator ended at once (another one has the database open, a folder

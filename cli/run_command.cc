@@ -12,6 +12,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
 #include "cli/load_campaign.h"
+#include "cli/local_devices.h"
 #include "cli/local_system.h"
 #include "cli/read_results.h"
 #include "common/exit_codes.h"
@@ -31,6 +32,22 @@ absl::StatusOr<int> WorkersNeeded(const Campaign& campaign) {
     }
   }
   return static_cast<int>(most);
+}
+
+// Workers for every plan of the campaign. Where a host has fewer GPUs than a plan has ranks and
+// nothing else was asked for, one rank stands for all.
+absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, int asked,
+                                                    std::optional<Fidelity>& fidelity, Io& io) {
+  LASTFLOP_ASSIGN_OR_RETURN(const int needed, WorkersNeeded(campaign));
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<std::string> on_host, DevicesOnHost());
+  LASTFLOP_ASSIGN_OR_RETURN(LocalDevices devices,
+                            ChooseLocalDevices(campaign, on_host, asked, needed));
+  if (devices.are_fewer_than_ranks && !fidelity.has_value()) {
+    fidelity = Fidelity::kShard;
+    io.err << "this host has " << devices.names.size() << " of " << needed
+           << " GPUs: fidelity shard, one rank is measured and collectives are modelled\n";
+  }
+  return devices.names;
 }
 
 // Unique for this call: a repeated Submit after a broken connection answers the same campaign.
@@ -64,18 +81,17 @@ absl::Status PauseOthers(CoordinatorClient& client, const std::string& kept, con
 
 int RunCommand(const RunFlags& flags, Io& io) {
   CatchInterrupts();
-  const absl::StatusOr<LoadedCampaign> loaded = LoadCampaign(flags.campaign);
+  absl::StatusOr<LoadedCampaign> loaded = LoadCampaign(flags.campaign);
   if (!loaded.ok()) {
     return ExitCodeFor(loaded.status(), io.err);
   }
-  const absl::StatusOr<int> needed = WorkersNeeded(loaded->campaign);
-  if (!needed.ok()) {
-    return ExitCodeFor(needed.status(), io.err);
+  const absl::StatusOr<std::vector<std::string>> devices =
+      DevicesFor(loaded->campaign, flags.workers, loaded->campaign.fidelity, io);
+  if (!devices.ok()) {
+    return ExitCodeFor(devices.status(), io.err);
   }
   const absl::StatusOr<std::unique_ptr<LocalSystem>> system =
-      LocalSystem::Start({.db = flags.db,
-                          .num_workers = flags.workers > 0 ? flags.workers : *needed,
-                          .verbose = flags.verbose});
+      LocalSystem::Start({.db = flags.db, .devices = *devices, .verbose = flags.verbose});
   if (!system.ok()) {
     return ExitCodeFor(system.status(), io.err);
   }
@@ -136,12 +152,14 @@ int ResumeCommand(const IdFlags& flags, Io& io) {
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
   }
-  const absl::StatusOr<int> needed = WorkersNeeded(results->campaign);
-  if (!needed.ok()) {
-    return ExitCodeFor(needed.status(), io.err);
+  std::optional<Fidelity> fidelity = results->campaign.fidelity;  // As it was begun.
+  const absl::StatusOr<std::vector<std::string>> devices =
+      DevicesFor(results->campaign, 0, fidelity, io);
+  if (!devices.ok()) {
+    return ExitCodeFor(devices.status(), io.err);
   }
   const absl::StatusOr<std::unique_ptr<LocalSystem>> system =
-      LocalSystem::Start({.db = flags.source.db, .num_workers = *needed, .verbose = flags.verbose});
+      LocalSystem::Start({.db = flags.source.db, .devices = *devices, .verbose = flags.verbose});
   if (!system.ok()) {
     return ExitCodeFor(system.status(), io.err);
   }

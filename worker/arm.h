@@ -80,6 +80,13 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // Before the arms of an attempt are made, on every rank: what both need together. Errors as
+  // Prepare(). Plans that share nothing have nothing to decide here.
+  virtual absl::Status StartAttempt(const Plan& /*baseline*/, const Plan& /*variant*/,
+                                    const Point& /*point*/, Gang& /*gang*/) {
+    return absl::OkStatus();
+  }
+
   // Makes `plan` ready at `point`. `gang` is outlived by the arm. Errors: Unimplemented for a field
   // that this backend cannot honour (standing `unsupported`; the message names field, value and
   // reason), InvalidArgument or ResourceExhausted for what does not fit (`infeasible`).
@@ -103,8 +110,12 @@ struct BackendOptions {
   int rank = 0;
   int num_ranks = 1;
   int device_index = 0;
+  bool shard = false;  // One rank stands for all: its collectives are modelled.
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options);
+
+// Unimplemented in a build without CUDA.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const BackendOptions& options);
 
 }  // namespace lastflop

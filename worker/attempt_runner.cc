@@ -80,7 +80,9 @@ class AttemptRun {
   bool Prepare() {
     inputs_.progress("weights", 0, 0);
     // The variant first: what it cannot honour is said before the time of the rest is spent.
-    return PrepareArm(spec().variant, "", variant_) &&
+    const absl::Status started =
+        backend_.StartAttempt(spec().baseline, spec().variant, point(), gang_);
+    return Agreed(started, "") && PrepareArm(spec().variant, "", variant_) &&
            PrepareArm(spec().baseline, "baseline", baseline_);
   }
 

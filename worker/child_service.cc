@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "collectives/gang.h"
 #include "common/campaign_json.h"
 #include "common/host.h"
@@ -116,8 +116,10 @@ class Child {
     if (!lock.ok()) {
       return Failed(attempt, lock.status(), place.rank);
     }
+    // A shard's other ranks are modelled: there is nobody to meet.
     absl::StatusOr<std::unique_ptr<Gang>> gang =
-        JoinGang(place.rendezvous, place.rank, place.num_ranks, kGangTimeout);
+        place.shard ? JoinGang("", 0, 1, kGangTimeout)
+                    : JoinGang(place.rendezvous, place.rank, place.num_ranks, kGangTimeout);
     if (!gang.ok()) {
       return Failed(attempt, gang.status(), place.rank);
     }
@@ -152,21 +154,20 @@ class Child {
     options.machine = campaign_.machine;
     options.layers_kept = campaign_.layers_kept;
     options.data_seed = launch_.data_seed;
-    options.rank = place.rank;
-    options.num_ranks = place.num_ranks;
-    absl::string_view index = device_;
-    if (absl::ConsumePrefix(&index, "cpu:")) {
-      if (place.shard) {
-        return absl::UnimplementedError(
-            "fidelity shard: the CPU backend runs every rank and models none");
-      }
-      if (!absl::SimpleAtoi(index, &options.device_index)) {
-        return absl::InternalError(absl::StrCat("device ", device_, " has no index"));
-      }
-      LASTFLOP_ASSIGN_OR_RETURN(backend_, CreateCpuBackend(options));
-    } else {
+    options.rank = place.shard ? 0 : place.rank;
+    options.num_ranks = place.shard ? 1 : place.num_ranks;
+    options.shard = place.shard;
+    const std::pair<absl::string_view, absl::string_view> device = absl::StrSplit(device_, ':');
+    if (!absl::SimpleAtoi(device.second, &options.device_index)) {
+      return absl::InternalError(absl::StrCat("device ", device_, " has no index"));
+    }
+    if (device.first == "cuda") {
+      LASTFLOP_ASSIGN_OR_RETURN(backend_, CreateCudaBackend(options));
+    } else if (place.shard) {
       return absl::UnimplementedError(
-          absl::StrCat("device ", device_, ": this build has no CUDA backend"));
+          "fidelity shard: the CPU backend runs every rank and models none");
+    } else {
+      LASTFLOP_ASSIGN_OR_RETURN(backend_, CreateCpuBackend(options));
     }
     place_ = place;
     return absl::OkStatus();

@@ -20,13 +20,14 @@
 #include "step/work.h"
 #include "worker/cpu_backend.h"
 #include "worker/cpu_run_op.h"
+#include "worker/token_ids.h"
 
 namespace lastflop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kTokenStream = 0x746F6B656E73ULL;
+constexpr uint64_t kSampleStream = 0x746F6B656E73ULL;
 
 // Fewer layers than that are run several times within a timed step, which is else mostly LM head
 // while its layers' noise is multiplied by what they stand for.
@@ -150,17 +151,6 @@ absl::Status CpuArm::AgreeOnPasses(Gang& gang) {
   num_passes_ = static_cast<int64_t>(*std::min_element(all.begin(), all.end()));
   scores_of_pass_.assign(static_cast<size_t>(num_passes_), step_->drawn_scores);
   return absl::OkStatus();
-}
-
-std::vector<int32_t> CpuArm::DrawTokenIds(uint64_t seed, int64_t draw, int64_t first, int64_t count,
-                                          int64_t vocab_size) {
-  std::vector<int32_t> ids(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t random = CounterRandom(seed, kTokenStream + static_cast<uint64_t>(draw),
-                                          static_cast<uint64_t>(first + i));
-    ids[static_cast<size_t>(i)] = static_cast<int32_t>(random % static_cast<uint64_t>(vocab_size));
-  }
-  return ids;
 }
 
 absl::Status CpuArm::SetDraw(int64_t draw) {
@@ -302,7 +292,7 @@ absl::StatusOr<CheckResult> CpuArm::Check(int64_t draw) {
   const Op* worst_op = nullptr;
   // All ops run, also after a mismatch: the other ranks are in the same collectives.
   for (size_t i = 0; i < step_->ops.size(); ++i) {
-    const uint64_t seed = CounterRandom(static_cast<uint64_t>(draw), kTokenStream, i / 64);
+    const uint64_t seed = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
     LASTFLOP_ASSIGN_OR_RETURN(const OpCheck check,
                               CheckCpuOp(*step_, step_->ops[i], seed, after_op_));
     if (!worst.ok()) {

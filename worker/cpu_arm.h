@@ -41,10 +41,6 @@ class CpuArm final : public Arm {
   int num_warm_up_steps() const override { return 0; }  // A check runs the whole step.
   double least_possible_us() const override;
 
-  // The token ids of a draw from token `first` of the deployment on.
-  static std::vector<int32_t> DrawTokenIds(uint64_t seed, int64_t draw, int64_t first,
-                                           int64_t count, int64_t vocab_size);
-
  private:
   // Consecutive ops that are timed together: a layer, or what is outside of layers.
   struct Segment {

@@ -1,20 +1,19 @@
 #include "worker/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "kernels/cpu/vector_isa.h"
 #include "step/make_step.h"
 #include "worker/cpu_arm.h"
 #include "worker/cpu_step.h"
 #include "worker/cpu_support.h"
+#include "worker/data_checksum.h"
 
 namespace lastflop {
 namespace {
@@ -49,20 +48,6 @@ std::vector<int> RanksOfCache(const RankCores& own, int num_ranks) {
   }
   return ranks;
 }
-
-// FNV-1a, 64 bit.
-class Checksum {
- public:
-  void Add(uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte) {
-      hash_ = (hash_ ^ ((value >> (8 * byte)) & 0xFFU)) * 0x100000001B3ULL;
-    }
-  }
-  std::string Text() const { return absl::StrFormat("%016x", hash_); }
-
- private:
-  uint64_t hash_ = 0xCBF29CE484222325ULL;
-};
 
 }  // namespace
 
@@ -172,22 +157,7 @@ std::map<std::string, std::string> CpuBackend::Environment() {
 }
 
 std::string CpuBackend::DataChecksum() {
-  constexpr uint64_t kSampled = 1024;
-  Checksum checksum;
-  for (uint64_t stream = 0; stream < 4; ++stream) {
-    for (uint64_t i = 0; i < kSampled; ++i) {
-      const float weight = TrueWeight(options_.data_seed, stream << 32U, i * 977,
-                                      options_.measure.zeros ? 0.0F : 1.0F);
-      uint32_t bits = 0;
-      std::memcpy(&bits, &weight, sizeof(bits));
-      checksum.Add(bits);
-    }
-  }
-  for (const int32_t id :
-       CpuArm::DrawTokenIds(options_.data_seed, 0, 0, kSampled, options_.model.vocab_size)) {
-    checksum.Add(static_cast<uint64_t>(id));
-  }
-  return checksum.Text();
+  return ChecksumOfData(options_.data_seed, options_.model.vocab_size, options_.measure.zeros);
 }
 
 }  // namespace lastflop

@@ -10,6 +10,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/fp8.h"
+#include "worker/kv_place.h"
 
 namespace lastflop {
 namespace {
@@ -88,12 +89,7 @@ absl::StatusOr<CpuKvCache> CpuKvCache::Load(const AttentionShape& shape, const K
                                             CpuBufferStore& store, ThreadPool& pool) {
   const bool is_gqa = shape.kind == AttentionKind::kGqa;
   const auto key_bytes = static_cast<size_t>(CacheElements(shape) * CacheElementBytes(shape.cache));
-  const std::string key = absl::StrCat(
-      "kv cache layer ", layer, " ", ToWord(shape.kind), " ", ToWord(shape.cache), " sequences ",
-      slice.first_sequence, "+", shape.num_sequences, " context ", shape.context, "+",
-      shape.query_tokens, " heads ", slice.first_kv_head, "+", shape.num_kv_heads, " of ",
-      slice.num_kv_heads_full, " width ", shape.head_dim, ",", shape.kv_lora_rank, ",",
-      shape.qk_rope_head_dim, data.zeros ? " zeros" : "");
+  const std::string key = KvCacheKey(shape, slice, layer, data.zeros);
   LASTFLOP_ASSIGN_OR_RETURN(
       auto buffer, store.Get(key, is_gqa ? 2 * key_bytes : key_bytes, [&](AlignedBuffer& memory) {
         if (!data.zeros) {

@@ -21,6 +21,7 @@
 #include "step/make_step.h"
 #include "step/tensors.h"
 #include "step/work.h"
+#include "worker/kv_place.h"
 
 namespace lastflop {
 namespace {
@@ -183,12 +184,7 @@ class OpLoader {
   }
 
   absl::Status LoadCache(const AttentionShape& shape) {
-    const bool is_gqa = shape.kind == AttentionKind::kGqa;
-    const int64_t kv_heads = is_gqa ? inputs_.model.attention.num_kv_heads : 1;
-    const KvSlice slice{
-        .first_sequence = step_.first_sequence(),
-        .first_kv_head = is_gqa ? step_.layout.tensor_rank * kv_heads / step_.layout.tensor : 0,
-        .num_kv_heads_full = kv_heads};
+    const KvSlice slice = KvSliceOf(inputs_.model, step_.layout, shape, step_.first_sequence());
     LASTFLOP_ASSIGN_OR_RETURN(
         CpuKvCache cache, CpuKvCache::Load(shape, slice, op_->layer, inputs_.data, store_, pool_));
     cpu_op_->cache.emplace(std::move(cache));

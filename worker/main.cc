@@ -83,7 +83,9 @@ int Main(int argc, char** argv) {
   app.add_flag("--allow-commands", options.allows_commands,
                "Let campaigns run engine and plugin commands on this host");
   app.add_option("--parent", parent_pid, "End when this process, the parent, ends");
-  app.add_option("--print", print, "Say what this host has and exit: machine, kernels or doctor");
+  app.add_option(
+      "--print", print,
+      "Say what this host has and exit: devices, machine (of --device), kernels or doctor");
   app.add_option(std::string(kChildFlag), child_of)->group("");  // Hidden: for workers themselves.
   try {
     app.parse(argc, argv);
@@ -95,7 +97,7 @@ int Main(int argc, char** argv) {
     return RunChild(child_of);
   }
   if (!print.empty()) {
-    return PrintAboutHost(print);
+    return PrintAboutHost(print, options.device);
   }
   if (options.channel.server.empty() || !IsDevice(options.device)) {
     std::cerr << "lastflop-worker: --server ADDR and --device cpu:N or cuda:N are needed; got "

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/campaign_json.h"
 #include "common/exit_codes.h"
 #include "common/host.h"
@@ -13,8 +16,10 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "worker/cpu_host.h"
+#include "worker/device_probe.h"
 #include "worker/doctor.h"
 #include "worker/host.h"
+#include "worker/host_devices.h"
 #include "worker/read_curve.h"
 
 namespace lastflop {
@@ -22,18 +27,50 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-int PrintMachine() {
+int Failed(const absl::Status& status) {
+  std::cerr << "lastflop-worker: " << status.message() << "\n";
+  return kExitInternal;
+}
+
+int PrintDevices() {
+  std::cout << Json{{"devices", HostDevices()}, {"cuda_backend", HasCudaBackend()}}.dump() << "\n";
+  return kExitFinished;
+}
+
+// In this process, which is no worker: it may touch the GPU.
+int PrintCudaMachine(int index) {
+  const auto nvml = Nvml::Create();
+  if (!nvml.ok()) {
+    return Failed(nvml.status());
+  }
+  if (index < 0 || index >= (*nvml)->num_gpus()) {
+    return Failed(absl::NotFoundError(
+        absl::StrCat("cuda:", index, ": this host shows ", (*nvml)->num_gpus(), " GPUs")));
+  }
+  const auto machine =
+      ProbeCudaDevice(index, DescribeGpu((*nvml)->Describe(index), (*nvml)->num_gpus()));
+  if (!machine.ok()) {
+    return Failed(machine.status());
+  }
+  std::cout << ToJson(*machine) << "\n";
+  return kExitFinished;
+}
+
+int PrintMachine(const std::string& device) {
+  absl::string_view index = device;
+  int gpu = -1;
+  if (absl::ConsumePrefix(&index, "cuda:") && absl::SimpleAtoi(index, &gpu)) {
+    return PrintCudaMachine(gpu);
+  }
   Machine machine = DetectCpuMachine();
   const absl::StatusOr<std::unique_ptr<ThreadPool>> pool =
       ThreadPool::Create({.cores = AllowedCores()});
   if (!pool.ok()) {
-    std::cerr << "lastflop-worker: " << pool.status().message() << "\n";
-    return kExitInternal;
+    return Failed(pool.status());
   }
   absl::StatusOr<std::vector<ReadCurvePoint>> curve = MeasureReadCurve(**pool, machine.l2_bytes);
   if (!curve.ok()) {
-    std::cerr << "lastflop-worker: " << curve.status().message() << "\n";
-    return kExitInternal;
+    return Failed(curve.status());
   }
   machine.cold_read = *std::move(curve);
   std::cout << ToJson(machine) << "\n";
@@ -68,9 +105,12 @@ int PrintDoctor() {
 
 }  // namespace
 
-int PrintAboutHost(const std::string& what) {
+int PrintAboutHost(const std::string& what, const std::string& device) {
+  if (what == "devices") {
+    return PrintDevices();
+  }
   if (what == "machine") {
-    return PrintMachine();
+    return PrintMachine(device);
   }
   if (what == "kernels") {
     return PrintKernels();
@@ -78,7 +118,7 @@ int PrintAboutHost(const std::string& what) {
   if (what == "doctor") {
     return PrintDoctor();
   }
-  std::cerr << "lastflop-worker: --print " << what << ": machine, kernels or doctor\n";
+  std::cerr << "lastflop-worker: --print " << what << ": devices, machine, kernels or doctor\n";
   return kExitUsage;
 }
 

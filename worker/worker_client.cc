@@ -21,6 +21,7 @@
 #include "lastflop/v1/worker.grpc.pb.h"
 #include "proto/codec.h"
 #include "worker/host.h"
+#include "worker/host_devices.h"
 #include "worker/lease_runner.h"
 
 namespace lastflop {
@@ -44,8 +45,10 @@ int64_t NowMs() {
 // The stream of the moment and the reports that nobody has acknowledged yet.
 class Agent {
  public:
-  Agent(const WorkerOptions& options, std::unique_ptr<v1::WorkerService::Stub> stub)
+  Agent(const WorkerOptions& options, Machine machine,
+        std::unique_ptr<v1::WorkerService::Stub> stub)
       : options_(options),
+        machine_(std::move(machine)),
         worker_id_(options.id),
         stub_(std::move(stub)),
         runner_(
@@ -120,7 +123,7 @@ class Agent {
     hello.set_host_name(HostName());
     hello.set_pid(getpid());
     hello.set_build_hash(BuildHash());
-    hello.set_machine_json(ToJson(DetectCpuMachine()));
+    hello.set_machine_json(ToJson(machine_));
     hello.set_allows_commands(options_.allows_commands);
     hello.set_token(options_.token);
     for (const std::string& id : HeldIds()) {
@@ -295,6 +298,7 @@ class Agent {
   }
 
   const WorkerOptions& options_;  // Outlives this.
+  const Machine machine_;         // Of this worker's device.
   std::mutex write_mutex_;        // Held over a Write(): gRPC takes one at a time.
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -315,7 +319,8 @@ class Agent {
 
 absl::Status RunWorker(const WorkerOptions& options, const std::atomic<bool>& stop) {
   LASTFLOP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, OpenChannel(options.channel));
-  Agent agent(options, v1::WorkerService::NewStub(channel));
+  LASTFLOP_ASSIGN_OR_RETURN(Machine machine, MachineOfDevice(options.device));
+  Agent agent(options, std::move(machine), v1::WorkerService::NewStub(channel));
   std::chrono::milliseconds backoff = kLeastBackoff;
   while (!stop) {
     const absl::Status status = agent.ServeStream(stop);

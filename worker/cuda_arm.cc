@@ -1,0 +1,531 @@
+#include "worker/cuda_arm.h"
+
+#include <cuda_bf16.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "common/units.h"
+#include "gpu/cuda_status.h"
+#include "kernels/cuda/compare_cuda.h"
+#include "kernels/probe/probe_cuda.h"
+#include "step/collective_model.h"
+#include "step/floors.h"
+#include "step/layout.h"
+#include "step/work.h"
+#include "worker/cuda_run_op.h"
+
+namespace lastflop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kSampleStream = 0x63686B;
+constexpr uint64_t kTurnStream = 0x7475726E;
+constexpr size_t kSinkBytes = 256;  // Behind what evicts.
+
+// What piecewise graphs leave out: shapes that an engine's attention backend wants to choose anew.
+bool IsOutsideOfPieces(const Op& op) { return op.category == OpCategory::kAttention; }
+
+}  // namespace
+
+CudaArm::CudaArm(std::unique_ptr<CudaStep> step, const BackendOptions& options, Gang& gang,
+                 const CudaArmParts& parts)
+    : step_(std::move(step)), options_(options), gang_(gang), parts_(parts) {}
+
+absl::StatusOr<std::unique_ptr<Arm>> CudaArm::Create(std::unique_ptr<CudaStep> step,
+                                                     const BackendOptions& options, Gang& gang,
+                                                     const CudaArmParts& parts) {
+  std::unique_ptr<CudaArm> arm(new CudaArm(std::move(step), options, gang, parts));
+  CpuCommunicator::Options all;
+  all.share_cores = false;
+  LASTFLOP_ASSIGN_OR_RETURN(arm->all_ranks_, CpuCommunicator::Create(gang, std::move(all)));
+  LASTFLOP_RETURN_IF_ERROR(arm->Prepare());
+  return arm;
+}
+
+absl::Status CudaArm::Prepare() {
+  LASTFLOP_ASSIGN_OR_RETURN(begin_, Event::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(end_, Event::Create());
+  LASTFLOP_RETURN_IF_ERROR(MakeSegments());
+  MakePieces();
+  modelled_us_.assign(step_->ops.size(), 0.0);
+  double cold_bytes = 0;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    const Op& op = *step_->ops[i].op;
+    if (step_->shard) {
+      LASTFLOP_ASSIGN_OR_RETURN(modelled_us_[i], ModelledCollectiveMicros(op, options_.machine));
+    }
+    // Experts apart, so that the least lucky draw is cold too.
+    const Work work = WorkOf(op.shape, {.pairs = 0, .unique_experts = 0});
+    cold_bytes += work.weight_bytes + work.cache_bytes;
+  }
+  evicts_ = cold_bytes < 2 * static_cast<double>(parts_.l2_bytes);
+  LASTFLOP_ASSIGN_OR_RETURN(drawer_,
+                            CudaDrawer::Create(*step_, *parts_.context, options_.data_seed));
+  if (step_->plan.moe.l2_pin.has_value() && !step_->is_idle()) {
+    LASTFLOP_ASSIGN_OR_RETURN(pin_, ChoosePins(*step_, *drawer_, options_.data_seed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaArm::MakeSegments() {
+  const auto scale_of = [this](const Op& op) {
+    if (op.layer < 0) {
+      return 1.0;
+    }
+    return step_->model.layer_kinds[static_cast<size_t>(op.layer)] == LayerKind::kMoe
+               ? step_->step.moe_layer_scale
+               : step_->step.dense_layer_scale;
+  };
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    const double scale = scale_of(*step_->ops[i].op);
+    if (segments_.empty() || segments_.back().scale != scale) {
+      segments_.emplace_back();
+      segments_.back().begin = i;
+      segments_.back().scale = scale;
+    }
+    segments_.back().end = i + 1;
+  }
+  for (Segment& segment : segments_) {
+    if (segment.scale != 1) {
+      LASTFLOP_ASSIGN_OR_RETURN(segment.start, Event::Create());
+      LASTFLOP_ASSIGN_OR_RETURN(segment.stop, Event::Create());
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CudaArm::MakePieces() {
+  const GraphMode mode = step_->plan.launch.graph;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    const bool is_graph = mode == GraphMode::kFull ||
+                          (mode == GraphMode::kPiecewise && !IsOutsideOfPieces(*step_->ops[i].op));
+    if (pieces_.empty() || pieces_.back().is_graph != is_graph) {
+      pieces_.emplace_back();
+      pieces_.back().begin = i;
+      pieces_.back().is_graph = is_graph;
+    }
+    pieces_.back().end = i + 1;
+  }
+}
+
+absl::Status CudaArm::EnqueueOps(size_t begin, size_t end, bool in_graph) {
+  const auto record = [&](const std::optional<Event>& event) {
+    return in_graph ? event->RecordInGraph(stream().get()) : event->Record(stream().get());
+  };
+  for (size_t i = begin; i < end; ++i) {
+    for (const Segment& segment : segments_) {
+      if (segment.start.has_value() && segment.begin == i) {
+        LASTFLOP_RETURN_IF_ERROR(record(segment.start));
+      }
+    }
+    LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
+    for (const Segment& segment : segments_) {
+      if (segment.stop.has_value() && segment.end == i + 1) {
+        LASTFLOP_RETURN_IF_ERROR(record(segment.stop));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaArm::CaptureOnce() {
+  if (is_captured_ || step_->is_idle()) {
+    return absl::OkStatus();
+  }
+  // Every kernel has run once before it is captured: loading code is no part of a capture.
+  LASTFLOP_RETURN_IF_ERROR(EnqueueOps(0, step_->ops.size(), /*in_graph=*/false));
+  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  const Clock::time_point begin = Clock::now();
+  for (Piece& piece : pieces_) {
+    if (piece.is_graph) {
+      LASTFLOP_ASSIGN_OR_RETURN(piece.graph, Graph::Capture(stream(), [&] {
+                                  return EnqueueOps(piece.begin, piece.end, /*in_graph=*/true);
+                                }));
+    }
+  }
+  capture_us_ = Micros(Clock::now() - begin).count();
+  is_captured_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status CudaArm::EnqueueStep() {
+  for (const Piece& piece : pieces_) {
+    LASTFLOP_RETURN_IF_ERROR(piece.is_graph
+                                 ? piece.graph.Launch(stream())
+                                 : EnqueueOps(piece.begin, piece.end, /*in_graph=*/false));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaArm::EvictIfNeeded() {
+  if (!evicts_) {
+    return absl::OkStatus();
+  }
+  if (parts_.evictor->bytes() == 0) {
+    LASTFLOP_ASSIGN_OR_RETURN(
+        *parts_.evictor,
+        DeviceBuffer::Create(2 * static_cast<size_t>(parts_.l2_bytes) + kSinkBytes));
+    LASTFLOP_RETURN_IF_ERROR(LaunchFillProbe(
+        parts_.evictor->data(), static_cast<int64_t>(parts_.evictor->bytes()), stream().get()));
+  }
+  // By reading: lines that were written would have to be written back under the timed step.
+  const size_t bytes = parts_.evictor->bytes() - kSinkBytes;
+  return LaunchReadProbe(parts_.evictor->data(), static_cast<int64_t>(bytes),
+                         parts_.evictor->As<uint32_t>(bytes), stream().get());
+}
+
+absl::Status CudaArm::SetDraw(int64_t draw) {
+  if (step_->is_idle()) {
+    return absl::OkStatus();
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(realised_, drawer_->Draw(draw));
+  return absl::OkStatus();
+}
+
+absl::Status CudaArm::StartTogether() {
+  const std::vector<std::byte> own(sizeof(int64_t));
+  std::vector<std::byte> all(own.size() * static_cast<size_t>(all_ranks_->num_ranks()));
+  return all_ranks_->AllGather(own, all).status();
+}
+
+// Device time of one step after an untimed one, each segment scaled.
+absl::StatusOr<double> CudaArm::TimedStepMicros() {
+  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+  LASTFLOP_RETURN_IF_ERROR(EvictIfNeeded());
+  LASTFLOP_RETURN_IF_ERROR(begin_->Record(stream().get()));
+  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+  LASTFLOP_RETURN_IF_ERROR(end_->Record(stream().get()));
+  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_ASSIGN_OR_RETURN(double us, end_->MicrosSince(*begin_));
+  for (const Segment& segment : segments_) {
+    if (segment.start.has_value()) {
+      LASTFLOP_ASSIGN_OR_RETURN(const double own, segment.stop->MicrosSince(*segment.start));
+      us += (segment.scale - 1) * own;
+    }
+  }
+  return us;
+}
+
+absl::StatusOr<StepTiming> CudaArm::Run() {
+  LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
+  LASTFLOP_RETURN_IF_ERROR(StartTogether());
+  StepTiming timing;
+  if (step_->is_idle()) {
+    return timing;
+  }
+  PersistingL2 persisting;
+  if (pin_.has_value()) {
+    LASTFLOP_RETURN_IF_ERROR(persisting.Set(pin_->limit_bytes));
+    pin_effective_bytes_ = persisting.effective_bytes();
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(timing.us, TimedStepMicros());
+  LASTFLOP_RETURN_IF_ERROR(persisting.Reset());
+  if (parts_.context->nccl != nullptr) {
+    LASTFLOP_RETURN_IF_ERROR(parts_.context->nccl->AsyncStatus());
+  }
+  timing.us += HostMicros() + ModelledMicros();
+  timing.throttled = parts_.telemetry->Sample();
+  return timing;
+}
+
+double CudaArm::HostMicros() const {
+  const Plan::Launch& launch = step_->plan.launch;
+  double num_launches = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.is_graph) {
+      // A full graph is one launch however many layers; pieces repeat with their layers.
+      num_launches += pieces_.size() == 1 ? 1 : ScaleOf(piece.begin);
+      continue;
+    }
+    for (size_t i = piece.begin; i < piece.end; ++i) {
+      num_launches += ScaleOf(i);
+    }
+  }
+  return launch.host_us_per_step + launch.host_us_per_launch * num_launches;
+}
+
+double CudaArm::ModelledMicros() const {
+  double us = 0;
+  for (size_t i = 0; i < modelled_us_.size(); ++i) {
+    us += ScaleOf(i) * modelled_us_[i];
+  }
+  return us;
+}
+
+double CudaArm::ScaleOf(size_t op_index) const {
+  for (const Segment& segment : segments_) {
+    if (op_index < segment.end) {
+      return segment.scale;
+    }
+  }
+  return 1;
+}
+
+// Ops outside of the layers and those of one dense and one MoE layer, in turn by draw, are compared
+// with their references; all others run and must leave finite numbers.
+absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
+  if (mirror_ == nullptr) {
+    const WeightData data{.seed = options_.data_seed, .zeros = options_.measure.zeros};
+    const CudaStepInputs inputs{.model = step_->model,
+                                .plan = step_->plan,
+                                .point = step_->point,
+                                .rank = gang_.rank(),
+                                .shard = step_->shard,
+                                .layers_kept = 0,
+                                .data = data};
+    LASTFLOP_ASSIGN_OR_RETURN(mirror_, CudaMirror::Create(inputs, *step_, *parts_.context, gang_,
+                                                          *parts_.host_store, *parts_.pool));
+  }
+  LASTFLOP_RETURN_IF_ERROR(SetDraw(draw));
+  LASTFLOP_RETURN_IF_ERROR(StartTogether());
+  if (step_->is_idle()) {
+    return CheckResult{.ok = true};
+  }
+  std::map<LayerKind, std::vector<int>> layers;
+  for (const int layer : step_->step.layers) {
+    layers[step_->model.layer_kinds[static_cast<size_t>(layer)]].push_back(layer);
+  }
+  const uint64_t turn = CounterRandom(static_cast<uint64_t>(draw), kTurnStream, 0);
+  std::vector<int> compared = {-1};
+  for (const auto& [kind, of_kind] : layers) {
+    compared.push_back(of_kind[turn % of_kind.size()]);
+  }
+  OpCheck worst;
+  const Op* worst_op = nullptr;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    const Op& op = *step_->ops[i].op;
+    if (std::find(compared.begin(), compared.end(), op.layer) == compared.end()) {
+      LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
+      continue;
+    }
+    // Seeds of one layer's fused op choose it for a full comparison (CpuOpChecker).
+    const auto in_turn = static_cast<uint64_t>(std::max(0, step_->ops[i].moe_index));
+    const auto num_layers = static_cast<uint64_t>(std::max(1, step_->num_moe_layers()));
+    const uint64_t random = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
+    LASTFLOP_ASSIGN_OR_RETURN(
+        const OpCheck check,
+        mirror_->Check(i, random / num_layers * num_layers % (uint64_t{1} << 62) + in_turn));
+    if (worst.ok() && (worst_op == nullptr || check.share() > worst.share())) {
+      worst = check;
+      worst_op = &op;
+    }
+  }
+  CheckResult result{.ok = worst.ok(), .max_error = worst.error, .tolerance = worst.tolerance};
+  if (worst_op != nullptr && !worst.ok()) {
+    result.detail = absl::StrFormat(
+        "%s in layer %d disagrees with its reference%s: error %.3g, tolerance %.3g", worst_op->name,
+        worst_op->layer, worst.what.empty() ? "" : " (" + worst.what + ")", worst.error,
+        worst.tolerance);
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> eager, Output());
+  LASTFLOP_RETURN_IF_ERROR(CheckReplay(eager, result));
+  return result;
+}
+
+// The step as it is timed, on poisoned activations, must end where the checked ops did.
+absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& result) {
+  LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
+  for (const auto& [tensor, buffer] : step_->tensors) {
+    if (tensor != Tensor::kTokenIds) {
+      LASTFLOP_RETURN_IF_ERROR(
+          LaunchPoison(buffer.data(), static_cast<int64_t>(buffer.bytes()), stream().get()));
+    }
+  }
+  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> timed, Output());
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < eager.size(); ++i) {
+    const double error = static_cast<double>(timed[i]) - eager[i];
+    difference += error * error;
+    norm += static_cast<double>(eager[i]) * eager[i];
+  }
+  const double error = norm > 0 ? std::sqrt(difference / norm) : 0;
+  // Sums in another order (collectives, split products) drift apart over the layers.
+  constexpr double kReplayTolerance = 0.05;
+  if (result.ok && !(error <= kReplayTolerance)) {
+    result.ok = false;
+    result.max_error = error;
+    result.tolerance = kReplayTolerance;
+    result.detail = absl::StrFormat(
+        "the step as it is timed ends %.3g away from its ops run one by one, tolerance %.3g "
+        "(not a number: something was not written)",
+        error, kReplayTolerance);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> CudaArm::Output() {
+  if (step_->is_idle()) {
+    return std::vector<float>{};
+  }
+  const auto count = static_cast<size_t>(step_->step.num_tokens * step_->model.hidden_size);
+  std::vector<Bf16> hidden(count);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaMemcpyAsync(hidden.data(), step_->tensors.at(Tensor::kNormed).data(),
+                      count * sizeof(Bf16), cudaMemcpyDeviceToHost, stream().get()),
+      "reading the hidden states");
+  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  std::vector<float> output(count);
+  std::transform(hidden.begin(), hidden.end(), output.begin(),
+                 [](Bf16 value) { return ToFloat(value); });
+  return output;
+}
+
+absl::StatusOr<std::vector<int32_t>> CudaArm::ChosenExperts() {
+  std::vector<int32_t> experts;
+  LASTFLOP_ASSIGN_OR_RETURN(const auto by_layer, drawer_->ChosenExperts());
+  for (const std::vector<int32_t>& of_layer : by_layer) {
+    experts.insert(experts.end(), of_layer.begin(), of_layer.end());
+  }
+  return experts;
+}
+
+// Every op of one step between events of its own, enqueued one by one after an untimed step.
+absl::StatusOr<std::vector<double>> CudaArm::TimedOps() {
+  std::vector<Event> events;
+  for (size_t i = 0; i <= step_->ops.size(); ++i) {
+    LASTFLOP_ASSIGN_OR_RETURN(Event event, Event::Create());
+    events.push_back(std::move(event));
+  }
+  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+  LASTFLOP_RETURN_IF_ERROR(EvictIfNeeded());
+  LASTFLOP_RETURN_IF_ERROR(events[0].Record(stream().get()));
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
+    LASTFLOP_RETURN_IF_ERROR(events[i + 1].Record(stream().get()));
+  }
+  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  std::vector<double> us;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    LASTFLOP_ASSIGN_OR_RETURN(const double own, events[i + 1].MicrosSince(events[i]));
+    us.push_back(ScaleOf(i) * (own + modelled_us_[i]));
+  }
+  return us;
+}
+
+absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
+  if (num_samples < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a breakdown of ", num_samples, " samples: at least one is needed"));
+  }
+  std::vector<std::vector<double>> runs;
+  std::vector<double> steps;
+  for (int i = 0; i < num_samples; ++i) {
+    LASTFLOP_RETURN_IF_ERROR(StartTogether());
+    if (step_->is_idle()) {
+      return Breakdown{};
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(std::vector<double> us, TimedOps());
+    runs.push_back(std::move(us));
+    LASTFLOP_RETURN_IF_ERROR(StartTogether());
+    LASTFLOP_ASSIGN_OR_RETURN(const double step_us, TimedStepMicros());
+    steps.push_back(step_us + HostMicros() + ModelledMicros());
+  }
+  const auto median = [](std::vector<double>& values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+  };
+  Breakdown breakdown{.entries = {},
+                      .step_us = median(steps),
+                      .method = "eager timeline: events around every op, which add to it"};
+  std::map<std::string, size_t> entry_of;
+  double sum_us = 0;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    const Op& op = *step_->ops[i].op;
+    const auto [found, is_new] = entry_of.try_emplace(op.name, breakdown.entries.size());
+    if (is_new) {
+      breakdown.entries.push_back({.category = op.category, .op = op.name});
+    }
+    std::vector<double> samples;
+    for (const std::vector<double>& run : runs) {
+      samples.push_back(run[i]);
+    }
+    const double us = median(samples);
+    BreakdownEntry& entry = breakdown.entries[found->second];
+    entry.us += us;
+    entry.count += std::llround(ScaleOf(i));
+    entry.floor_us += ScaleOf(i) * FloorMicros(Priced(i), options_.machine);
+    sum_us += us;
+  }
+  breakdown.entries.push_back({.category = OpCategory::kHost,
+                               .op = "host",
+                               .us = std::max(0.0, breakdown.step_us - sum_us),
+                               .count = 1});
+  return breakdown;
+}
+
+Op CudaArm::Priced(size_t index) const {
+  Op op = *step_->ops[index].op;
+  const int moe_index = step_->ops[index].moe_index;
+  if (moe_index >= 0 && static_cast<size_t>(moe_index) < realised_.loads.size()) {
+    op.work = WorkOf(op.shape, realised_.loads[static_cast<size_t>(moe_index)]);
+  }
+  return op;
+}
+
+double CudaArm::least_possible_us() const {
+  double micros = 0;
+  for (size_t i = 0; i < step_->ops.size(); ++i) {
+    micros += ScaleOf(i) * DeclaredFloorMicros(Priced(i), options_.machine);
+  }
+  return micros;
+}
+
+Plan CudaArm::effective_plan() const {
+  Plan plan = step_->plan;
+  plan.moe.weights = ExpertStorage(step_->model, plan).format;
+  if (plan.collectives.all_reduce == AllReduceAlgorithm::kAuto && plan.parallel.tensor > 1) {
+    plan.collectives.all_reduce = AllReduceAlgorithm::kNccl;
+  }
+  return plan;
+}
+
+std::string CudaArm::effective_note() const {
+  std::vector<std::string> notes;
+  if (step_->shard) {
+    notes.push_back(absl::StrFormat(
+        "one rank of %d; %.1f us of collectives are modelled from the machine's numbers (assumed)",
+        step_->plan.num_ranks(), ModelledMicros()));
+  }
+  if (step_->step.moe_layer_scale > 1) {
+    notes.push_back(absl::StrFormat("%d layers kept, each MoE layer stands for %.4g",
+                                    step_->step.layers.size(), step_->step.moe_layer_scale));
+  }
+  if (pin_.has_value()) {
+    notes.push_back(absl::StrFormat("%s; the device took %.1f MB", pin_->note,
+                                    static_cast<double>(pin_effective_bytes_) * 1e-6));
+  }
+  if (!HasDevicePairs(*step_)) {
+    notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");
+  }
+  if (pieces_.size() > 1) {
+    notes.push_back(absl::StrCat(std::count_if(pieces_.begin(), pieces_.end(),
+                                               [](const Piece& piece) { return piece.is_graph; }),
+                                 " graphs a step"));
+  }
+  if (evicts_) {
+    notes.push_back("other data is read through the L2 between steps");
+  }
+  if (options_.measure.zeros) {
+    notes.push_back("zero data");
+  }
+  return absl::StrJoin(notes, "; ");
+}
+
+double CudaArm::tokens_per_step() const { return TokensPerStep(step_->plan, step_->point); }
+
+}  // namespace lastflop

@@ -1,0 +1,267 @@
+#include "worker/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "gpu/cuda_status.h"
+#include "step/make_step.h"
+#include "worker/cpu_host.h"
+#include "worker/cuda_support.h"
+#include "worker/data_checksum.h"
+
+namespace lastflop {
+namespace {
+
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+// Of the device's memory: the library workspaces, graphs and code that nobody counts.
+constexpr double kUncountedBytes = 1.5 * kBytesPerGib;
+constexpr double kMemoryShare = 0.98;
+
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) {
+      text += '-';
+    }
+    absl::StrAppend(&text, absl::StrFormat("%02x", static_cast<unsigned char>(uuid.bytes[i])));
+  }
+  return text;
+}
+
+std::string VersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const BackendOptions& options) {
+  return CudaBackend::Create(options);
+}
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const BackendOptions& options) {
+  std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
+  LASTFLOP_RETURN_IF_ERROR(backend->Open());
+  return backend;
+}
+
+absl::Status CudaBackend::Open() {
+  if (options_.measure.warm) {
+    return absl::UnimplementedError("measure.warm=true: the CUDA backend measures cold weights");
+  }
+  // Before the first call: the driver's own order is by speed, NVML's by bus.
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  int num_devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&num_devices); error != cudaSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA does not start: ", cudaGetErrorString(error)));
+  }
+  if (options_.device_index >= num_devices) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuda:", options_.device_index, ": this host shows ", num_devices, " GPUs"));
+  }
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(options_.device_index), "choosing the device");
+  cudaDeviceProp properties{};
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, options_.device_index),
+                                "asking for the device");
+  device_name_ = properties.name;
+  uuid_ = UuidText(properties.uuid);
+  architecture_ = absl::StrCat("sm_", properties.major, properties.minor);
+  l2_bytes_ = properties.l2CacheSize;
+  context_.num_sms = properties.multiProcessorCount;
+  LASTFLOP_ASSIGN_OR_RETURN(context_.stream, Stream::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(context_.cublas_lt, CublasLt::Create());
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for memory");
+  byte_budget_ = kMemoryShare * static_cast<double>(free_bytes) - kUncountedBytes;
+  if (options_.machine.memory_bytes > 0) {
+    byte_budget_ =
+        std::min(byte_budget_, kMemoryShare * static_cast<double>(options_.machine.memory_bytes) -
+                                   kUncountedBytes);
+  }
+  store_ = std::make_unique<CudaBufferStore>(byte_budget_);
+  host_store_ = std::make_unique<CpuBufferStore>(static_cast<double>(AvailableMemoryBytes()) / 2 /
+                                                 options_.num_ranks);
+  RankCores cores = CoresOfRank(AllowedCores(), options_.rank, options_.num_ranks);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      pool_, ThreadPool::Create({.cores = cores.cores, .shared_cores = cores.shared, .isa = {}}));
+  telemetry_ = std::make_unique<CudaTelemetry>(uuid_);
+  return absl::OkStatus();
+}
+
+CudaStepInputs CudaBackend::InputsOf(const Plan& plan, const Point& point, int rank,
+                                     int64_t layers_kept) const {
+  return {.model = options_.model,
+          .plan = plan,
+          .point = point,
+          .rank = rank,
+          .shard = options_.shard,
+          .layers_kept = layers_kept,
+          .data = data()};
+}
+
+absl::Status CudaBackend::CheckPlan(const Plan& plan, const Point& point, const Gang& gang) const {
+  LASTFLOP_RETURN_IF_ERROR(CheckCudaSupport(options_.model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(options_.model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPoint(options_.model, plan, point));
+  if (!options_.shard && plan.num_ranks() > gang.num_ranks()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the plan needs ", plan.num_ranks(), " ranks and the gang has ", gang.num_ranks()));
+  }
+  return CheckFits(plan, point);
+}
+
+absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const {
+  const MemoryFit fit = FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
+  if (fit.fits()) {
+    return absl::OkStatus();
+  }
+  const std::string advice =
+      fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
+                             : "no tensor degree makes it fit";
+  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
+                                                   ", and model.layers keeps fewer layers"));
+}
+
+absl::StatusOr<double> CudaBackend::BytesOfPair(const Plan& baseline, const Plan& variant,
+                                                const Point& point, int rank,
+                                                int64_t layers_kept) const {
+  std::map<std::string, double> shared;
+  double bytes = 0;
+  for (const Plan* plan : {&baseline, &variant}) {
+    const CudaStepInputs inputs = InputsOf(*plan, point, rank, layers_kept);
+    LASTFLOP_ASSIGN_OR_RETURN(const auto buffers, SharedBuffersOf(inputs));
+    for (const auto& [key, of_key] : buffers) {
+      shared[key] = std::max(shared[key], of_key);
+    }
+    if (rank < plan->num_ranks()) {
+      LASTFLOP_ASSIGN_OR_RETURN(
+          const Step step,
+          MakeStep(options_.model, *plan, point, rank, {.layers_kept = layers_kept, .load = {}}));
+      bytes += OwnBytesOf(step);
+    }
+  }
+  for (const auto& [key, of_key] : shared) {
+    bytes += of_key;
+  }
+  return bytes;
+}
+
+// Where both arms do not fit together with all layers, as many as fit are kept in both: experts
+// sliced in two ways are two sets of weights.
+absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant,
+                                       const Point& point, Gang& gang) {
+  telemetry_->Start();
+  layers_kept_ = options_.layers_kept;
+  for (const Plan* plan : {&variant, &baseline}) {
+    LASTFLOP_RETURN_IF_ERROR(CheckPlan(*plan, point, gang));
+  }
+  const auto fits = [&](int64_t layers) -> absl::StatusOr<bool> {
+    LASTFLOP_ASSIGN_OR_RETURN(const double bytes,
+                              BytesOfPair(baseline, variant, point, gang.rank(), layers));
+    return bytes <= byte_budget_;
+  };
+  int64_t layers = layers_kept_ > 0 ? std::min(layers_kept_, options_.model.num_moe_layers())
+                                    : options_.model.num_moe_layers();
+  LASTFLOP_ASSIGN_OR_RETURN(bool is_enough, fits(layers_kept_));
+  int64_t low = 0;  // Fits, or is nothing.
+  int64_t high = layers;
+  if (!is_enough) {
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      LASTFLOP_ASSIGN_OR_RETURN(is_enough, fits(middle));
+      (is_enough ? low : high) = middle;
+    }
+    layers = low;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> of_ranks,
+                            gang.AllGather(static_cast<double>(layers)));
+  layers = static_cast<int64_t>(*std::min_element(of_ranks.begin(), of_ranks.end()));
+  if (layers < 1) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("both arms together need more than the %.1f GiB that this rank may take, "
+                        "even with one MoE layer",
+                        byte_budget_ / kBytesPerGib));
+  }
+  if (layers < options_.model.num_moe_layers()) {
+    layers_kept_ = layers;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::ConnectNccl(const Plan& plan, Gang& gang) {
+  if (options_.shard || plan.parallel.tensor == 1 || context_.nccl != nullptr) {
+    return absl::OkStatus();
+  }
+  if (plan.parallel.tensor != gang.num_ranks()) {
+    return absl::UnimplementedError(absl::StrCat("parallel.tensor=", plan.parallel.tensor,
+                                                 ": the CUDA backend reduces over "
+                                                 "all ",
+                                                 gang.num_ranks(), " ranks of a gang"));
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(
+      context_.nccl, Nccl::Create(gang.rank(), gang.num_ranks(), [&](const std::string& bytes) {
+        return gang.BroadcastFromLeader(bytes);
+      }));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Arm>> CudaBackend::Prepare(const Plan& plan, const Point& point,
+                                                          Gang& gang) {
+  // What every rank finds alike comes first; from the exchange below on, ranks stay together.
+  LASTFLOP_RETURN_IF_ERROR(CheckPlan(plan, point, gang));
+  LASTFLOP_RETURN_IF_ERROR(ConnectNccl(plan, gang));
+  absl::StatusOr<std::unique_ptr<CudaStep>> step =
+      LoadCudaStep(InputsOf(plan, point, gang.rank(), layers_kept_), *store_, context_);
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> failures,
+                            gang.AllGather(step.ok() ? 0.0 : 1.0));
+  LASTFLOP_RETURN_IF_ERROR(step.status());
+  const auto failed = std::find(failures.begin(), failures.end(), 1.0);
+  if (failed != failures.end()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rank ", failed - failures.begin(), " could not make the plan ready"));
+  }
+  return CudaArm::Create(*std::move(step), options_, gang,
+                         {.context = &context_,
+                          .telemetry = telemetry_.get(),
+                          .evictor = &evictor_,
+                          .l2_bytes = l2_bytes_,
+                          .host_store = host_store_.get(),
+                          .pool = pool_.get()});
+}
+
+std::map<std::string, std::string> CudaBackend::Environment() {
+  int runtime = 0;
+  int driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  std::map<std::string, std::string> environment = {
+      {"backend", "cuda"},
+      {"gpu", device_name_},
+      {"gpu_uuid", uuid_},
+      {"architecture", architecture_},
+      {"cuda_runtime", VersionText(runtime)},
+      {"cuda_driver", VersionText(driver)},
+      {"cublaslt", absl::StrCat(context_.cublas_lt->version())},
+      {"l2_mib", absl::StrFormat("%.1f", static_cast<double>(l2_bytes_) / 1024 / 1024)},
+      {"memory_gib_of_rank", absl::StrFormat("%.1f", byte_budget_ / kBytesPerGib)},
+      {"data", options_.measure.zeros ? "zeros" : "random"}};
+  if (context_.nccl != nullptr) {
+    environment["nccl"] = absl::StrCat(context_.nccl->version());
+  }
+  environment.merge(telemetry_->Summary());
+  return environment;
+}
+
+std::string CudaBackend::DataChecksum() {
+  return ChecksumOfData(options_.data_seed, options_.model.vocab_size, options_.measure.zeros);
+}
+
+}  // namespace lastflop

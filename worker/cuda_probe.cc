@@ -1,0 +1,142 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "common/status_macros.h"
+#include "gpu/cublas_lt.h"
+#include "gpu/cuda_status.h"
+#include "gpu/device_buffer.h"
+#include "gpu/stream.h"
+#include "kernels/cuda/weights_random_cuda.h"
+#include "kernels/probe/probe_cuda.h"
+#include "worker/device_probe.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int64_t kSizes[] = {8'000'000,   24'000'000,    48'000'000,   96'000'000,
+                              200'000'000, 1'000'000'000, 4'000'000'000};
+constexpr int kReads = 9;
+constexpr int64_t kProductSize = 8192;
+constexpr int kProducts = 5;
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+// Median time of one read of `bytes` whose lines no cache holds, as a node of a graph.
+absl::StatusOr<double> ColdReadMicrosOf(int64_t bytes, const DeviceBuffer& memory,
+                                        const DeviceBuffer& evictor, const DeviceBuffer& sink,
+                                        const Stream& stream) {
+  LASTFLOP_ASSIGN_OR_RETURN(const Event begin, Event::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(const Event end, Event::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(const Graph graph, Graph::Capture(stream, [&]() -> absl::Status {
+                              // By reading: lines that were written would have to be written back
+                              // under the timed read.
+                              LASTFLOP_RETURN_IF_ERROR(LaunchReadProbe(
+                                  evictor.data(), static_cast<int64_t>(evictor.bytes()),
+                                  sink.As<uint32_t>(), stream.get()));
+                              LASTFLOP_RETURN_IF_ERROR(begin.RecordInGraph(stream.get()));
+                              LASTFLOP_RETURN_IF_ERROR(LaunchReadProbe(
+                                  memory.data(), bytes, sink.As<uint32_t>(), stream.get()));
+                              return end.RecordInGraph(stream.get());
+                            }));
+  std::vector<double> times;
+  for (int i = 0; i < kReads; ++i) {
+    LASTFLOP_RETURN_IF_ERROR(graph.Launch(stream));
+    LASTFLOP_RETURN_IF_ERROR(stream.Synchronize());
+    LASTFLOP_ASSIGN_OR_RETURN(const double us, end.MicrosSince(begin));
+    times.push_back(us);
+  }
+  return Median(std::move(times));
+}
+
+absl::Status MeasureReads(const cudaDeviceProp& properties, const Stream& stream,
+                          Machine& machine) {
+  const int64_t most = *std::max_element(std::begin(kSizes), std::end(kSizes));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer memory,
+                            DeviceBuffer::Create(static_cast<size_t>(most)));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer evictor,
+                            DeviceBuffer::Create(4 * static_cast<size_t>(properties.l2CacheSize)));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer sink, DeviceBuffer::Create(sizeof(uint32_t)));
+  LASTFLOP_RETURN_IF_ERROR(LaunchFillProbe(memory.data(), most, stream.get()));
+  LASTFLOP_RETURN_IF_ERROR(
+      LaunchFillProbe(evictor.data(), static_cast<int64_t>(evictor.bytes()), stream.get()));
+  LASTFLOP_RETURN_IF_ERROR(LaunchReadProbe(memory.data(), most, sink.As<uint32_t>(), stream.get()));
+  LASTFLOP_RETURN_IF_ERROR(stream.Synchronize());
+  for (const int64_t bytes : kSizes) {
+    LASTFLOP_ASSIGN_OR_RETURN(const double us,
+                              ColdReadMicrosOf(bytes, memory, evictor, sink, stream));
+    machine.cold_read.push_back({.bytes = static_cast<double>(bytes), .us = us});
+  }
+  return absl::OkStatus();
+}
+
+// A large bf16 product on random numbers: on zeros it would run faster.
+absl::StatusOr<double> MeasureProductTflopPerS(const Stream& stream) {
+  LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLt> lt, CublasLt::Create());
+  constexpr auto kBytes = static_cast<size_t>(kProductSize * kProductSize * 2);
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Create(kBytes));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer weight, DeviceBuffer::Create(kBytes));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::Create(kBytes));
+  CudaWeightSlice random{.seed = 1,
+                         .amplitude = 1,
+                         .rows_full = kProductSize,
+                         .cols_full = kProductSize,
+                         .part_rows = {kProductSize, 0, 0},
+                         .cols = kProductSize};
+  for (const DeviceBuffer* buffer : {&in, &weight}) {
+    ++random.stream;
+    LASTFLOP_RETURN_IF_ERROR(LaunchFillRows(random, buffer->As<__nv_bfloat16>(), stream.get()));
+  }
+  const DenseGemm gemm{.num_tokens = kProductSize,
+                       .out_features = kProductSize,
+                       .in_features = kProductSize,
+                       .in_stride = kProductSize,
+                       .out_stride = kProductSize};
+  LASTFLOP_RETURN_IF_ERROR(lt->Prepare(gemm));
+  LASTFLOP_ASSIGN_OR_RETURN(const Event begin, Event::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(const Event end, Event::Create());
+  std::vector<double> times;
+  for (int i = 0; i < kProducts; ++i) {
+    LASTFLOP_RETURN_IF_ERROR(begin.Record(stream.get()));
+    LASTFLOP_RETURN_IF_ERROR(
+        lt->Run(gemm, in.data(), weight.data(), nullptr, out.data(), stream.get()));
+    LASTFLOP_RETURN_IF_ERROR(end.Record(stream.get()));
+    LASTFLOP_RETURN_IF_ERROR(stream.Synchronize());
+    LASTFLOP_ASSIGN_OR_RETURN(const double us, end.MicrosSince(begin));
+    times.push_back(us);
+  }
+  constexpr double kSize = kProductSize;
+  return 2 * kSize * kSize * kSize / Median(std::move(times)) * 1e-6;
+}
+
+}  // namespace
+
+bool HasCudaBackend() { return true; }
+
+absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine) {
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
+  cudaDeviceProp properties{};
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_index),
+                                "asking for the device");
+  machine.l2_bytes = properties.l2CacheSize;
+  LASTFLOP_ASSIGN_OR_RETURN(const Stream stream, Stream::Create());
+  LASTFLOP_RETURN_IF_ERROR(MeasureReads(properties, stream, machine));
+  return machine;
+}
+
+absl::StatusOr<double> ProbeProductTflopPerS(int device_index) {
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
+  LASTFLOP_ASSIGN_OR_RETURN(const Stream stream, Stream::Create());
+  return MeasureProductTflopPerS(stream);
+}
+
+}  // namespace lastflop

@@ -1,0 +1,224 @@
+#include "worker/cuda_run_op.h"
+
+#include <cuda_bf16.h>
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "gpu/cuda_status.h"
+#include "kernels/attention/attention_cuda.h"
+#include "kernels/dequant/dequant_cuda.h"
+#include "kernels/embedding/embedding_cuda.h"
+#include "kernels/fused_moe/fused_moe_cuda.h"
+#include "kernels/moe_combine/moe_combine_cuda.h"
+#include "kernels/rms_norm/rms_norm_cuda.h"
+#include "kernels/rope/rope_cuda.h"
+#include "kernels/router/router_cuda.h"
+#include "kernels/sample/sample_cuda.h"
+#include "kernels/swiglu/swiglu_cuda.h"
+#include "worker/cuda_weights.h"
+
+namespace lastflop {
+namespace {
+
+using Bf16Pointer = __nv_bfloat16*;
+
+// Gives a stream's kernels an L2 window on a range of weights, and takes it away again.
+class L2Window {
+ public:
+  L2Window(cudaStream_t stream, const PinnedRange& range) : stream_(stream), range_(range) {}
+
+  absl::Status Open() { return range_.bytes == 0 ? absl::OkStatus() : Set(range_); }
+  absl::Status Close() { return range_.bytes == 0 ? absl::OkStatus() : Set(PinnedRange{}); }
+
+ private:
+  absl::Status Set(const PinnedRange& range) {
+    cudaStreamAttrValue value{};
+    value.accessPolicyWindow.base_ptr = const_cast<void*>(range.begin);
+    value.accessPolicyWindow.num_bytes = range.bytes;
+    value.accessPolicyWindow.hitRatio = 1.0F;
+    value.accessPolicyWindow.hitProp =
+        range.bytes > 0 ? cudaAccessPropertyPersisting : cudaAccessPropertyNormal;
+    value.accessPolicyWindow.missProp =
+        range.bytes > 0 ? cudaAccessPropertyStreaming : cudaAccessPropertyNormal;
+    return CudaStatus(
+        cudaStreamSetAttribute(stream_, cudaStreamAttributeAccessPolicyWindow, &value),
+        "setting an L2 window");
+  }
+
+  cudaStream_t stream_;
+  PinnedRange range_;
+};
+
+// One call of an op; a function per kind of shape.
+class OpRun {
+ public:
+  OpRun(CudaStep& step, CudaOp& op, CudaContext& context)
+      : step_(step), cuda_op_(op), op_(*op.op), context_(context), stream_(context.stream.get()) {}
+
+  absl::Status operator()(const EmbeddingShape& s) {
+    return LaunchEmbedding(s, step_.At<int32_t>(Tensor::kTokenIds),
+                           cuda_op_.weights->As<__nv_bfloat16>(), Out(), stream_);
+  }
+
+  absl::Status operator()(const NormShape& s) {
+    const auto* gain = cuda_op_.weights->As<__nv_bfloat16>();
+    if (op_.in == op_.out) {
+      return LaunchRmsNormParts(s, Out(), gain, stream_);
+    }
+    return LaunchRmsNorm(s, In(), step_.At<__nv_bfloat16>(op_.in2), gain, Out(), stream_);
+  }
+
+  absl::Status operator()(const GemmShape& s) {
+    return context_.cublas_lt->Run(cuda_op_.gemm, In() + s.in_offset, cuda_op_.weights->data(),
+                                   s.bias ? cuda_op_.bias->data() : nullptr,
+                                   step_.tensors.at(op_.out).data(), stream_);
+  }
+
+  absl::Status operator()(const HeadGemmShape& /*s*/) {
+    return context_.cublas_lt->Run(cuda_op_.gemm, In(), cuda_op_.weights->data(), nullptr,
+                                   step_.tensors.at(op_.out).data(), stream_);
+  }
+
+  absl::Status operator()(const RopeShape& s) {
+    const auto* table = step_.rope_table.As<float2>();
+    if (s.kind == AttentionKind::kGqa) {
+      return LaunchRopeGqa(s, table, Out(), cuda_op_.kv(), stream_);
+    }
+    const int64_t latent_stride =
+        static_cast<int64_t>(step_.tensors.at(op_.in2).bytes() / sizeof(__nv_bfloat16)) /
+        (s.num_sequences * s.query_tokens);
+    return LaunchRopeMla(s, table, In(), step_.At<__nv_bfloat16>(op_.in2), latent_stride, Out(),
+                         cuda_op_.kv(), stream_);
+  }
+
+  absl::Status operator()(const AttentionShape& s) {
+    return LaunchAttention(s, context_.num_sms, In(), cuda_op_.kv(), Out(), step_.workspace.data(),
+                           stream_);
+  }
+
+  absl::Status operator()(const RouterShape& s) {
+    const CudaRouting& routing = routing_of();
+    return LaunchRouter(s, step_.scores_of(cuda_op_.moe_index),
+                        s.router.has_bias ? step_.router_bias.As<float>() : nullptr,
+                        routing.expert_ids, routing.weights, step_.workspace.data(), stream_);
+  }
+
+  absl::Status operator()(const PermuteShape& s) {
+    const CudaRouting& routing = routing_of();
+    return LaunchPermute(s, routing.expert_ids, routing.weights, step_.pairs, stream_);
+  }
+
+  absl::Status operator()(const ExpertGemmShape& s) {
+    L2Window window(stream_, cuda_op_.pinned);
+    LASTFLOP_RETURN_IF_ERROR(window.Open());
+    LASTFLOP_RETURN_IF_ERROR(LaunchGroupedGemm(
+        s, step_.pairs, cuda_op_.expert_panels(), In(), Out(),
+        {.row_order = RowOrderOf(op_.weight), .cache_hint = step_.plan.moe.cache_hint}, stream_));
+    return window.Close();
+  }
+
+  absl::Status operator()(const ActivationShape& s) {
+    return LaunchSwiglu(s, s.rows_are_pairs ? &step_.pairs : nullptr, In(), Out(), stream_);
+  }
+
+  absl::Status operator()(const CombineShape& s) {
+    return LaunchMoeCombine(s, step_.pairs, In(), Shared(s.add_shared), Out(), stream_);
+  }
+
+  absl::Status operator()(const FusedMoeShape& s) {
+    const CudaRouting& routing = routing_of();
+    return LaunchFusedMoeCuda(s,
+                              {.gate_up = cuda_op_.expert_panels(),
+                               .down = cuda_op_.expert_down_panels(),
+                               .in = In(),
+                               .shared = Shared(s.add_shared),
+                               .expert_ids = routing.expert_ids,
+                               .expert_weights = routing.weights,
+                               .out = Out(),
+                               .workspace = step_.fused_workspace.data(),
+                               .first_expert = step_.layout.first_expert},
+                              {}, stream_);
+  }
+
+  absl::Status operator()(const DequantShape& s) {
+    return LaunchDequant(s, step_.pairs, cuda_op_.weights->data(), cuda_op_.copies->data(),
+                         stream_);
+  }
+
+  absl::Status operator()(const AllReduceShape& s) {
+    return context_.nccl->AllReduce(Out(), s.elements, stream_);
+  }
+
+  absl::Status operator()(const AllToAllShape& /*s*/) {
+    return absl::UnimplementedError("parallel.attention=data: the CUDA backend has no all-to-all");
+  }
+  absl::Status operator()(const StageTransferShape& /*s*/) {
+    return absl::UnimplementedError("parallel.pipeline: the CUDA backend has no hand-over");
+  }
+
+  absl::Status operator()(SampleShape s) {
+    const auto* logits = step_.At<float>(op_.in);
+    auto* token_ids = step_.At<int32_t>(op_.out);
+    if (s.ranks == 1) {
+      return LaunchSample(s, logits, token_ids, step_.workspace.data(), stream_);
+    }
+    auto* own = step_.candidates.As<Candidate>();
+    if (step_.shard) {
+      // The candidates of the other ranks would be as many; the choice is made over the own ones.
+      LASTFLOP_RETURN_IF_ERROR(
+          LaunchBestCandidates(s, logits, own, step_.workspace.data(), stream_));
+      s.ranks = 1;
+      return LaunchChooseTokens(s, own, token_ids, stream_);
+    }
+    Candidate* const all = own + s.num_tokens;
+    LASTFLOP_RETURN_IF_ERROR(LaunchBestCandidates(s, logits, own, step_.workspace.data(), stream_));
+    LASTFLOP_RETURN_IF_ERROR(context_.nccl->AllGather(
+        own, all, s.num_tokens * static_cast<int64_t>(sizeof(Candidate)), stream_));
+    return LaunchChooseTokens(s, all, token_ids, stream_);
+  }
+
+ private:
+  const CudaRouting& routing_of() const {
+    return step_.routing[static_cast<size_t>(cuda_op_.moe_index)];
+  }
+  Bf16Pointer In() { return step_.At<__nv_bfloat16>(op_.in); }
+  Bf16Pointer Out() { return step_.At<__nv_bfloat16>(op_.out); }
+  Bf16Pointer Shared(bool add_shared) {
+    return add_shared ? step_.At<__nv_bfloat16>(Tensor::kSharedOut) : nullptr;
+  }
+
+  CudaStep& step_;
+  CudaOp& cuda_op_;
+  const Op& op_;
+  CudaContext& context_;
+  cudaStream_t stream_;
+};
+
+}  // namespace
+
+bool HasDevicePairs(const CudaStep& step) {
+  return step.plan.moe.kernel != MoeKernel::kFused || step.plan.moe.dequant == Dequant::kSeparate;
+}
+
+bool RunsOnDevice(const CudaStep& step, const Op& op) {
+  if (std::holds_alternative<AllReduceShape>(op.shape)) {
+    return !step.shard;
+  }
+  return !std::holds_alternative<PermuteShape>(op.shape) || HasDevicePairs(step);
+}
+
+absl::Status RunCudaOp(CudaStep& step, CudaOp& op, CudaContext& context) {
+  if (!RunsOnDevice(step, *op.op)) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = std::visit(OpRun(step, op, context), op.op->shape);
+  if (status.ok()) {
+    return status;
+  }
+  return absl::Status(status.code(), absl::StrCat(op.op->name, " in layer ", op.op->layer, ": ",
+                                                  std::string(status.message())));
+}
+
+}  // namespace lastflop

@@ -1,0 +1,357 @@
+#include "worker/cuda_step.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "gpu/cuda_status.h"
+#include "kernels/attention/attention_cuda.h"
+#include "kernels/dequant/dequant_cuda.h"
+#include "kernels/fused_moe/fused_moe_cuda.h"
+#include "kernels/rope/rope.h"
+#include "kernels/rope/rope_cuda.h"
+#include "kernels/router/router_cuda.h"
+#include "kernels/sample/sample_cuda.h"
+#include "kernels/swiglu/swiglu_cuda.h"
+#include "step/make_step.h"
+#include "step/tensors.h"
+#include "worker/cpu_step.h"
+#include "worker/cuda_weights.h"
+#include "worker/kv_place.h"
+
+namespace lastflop {
+namespace {
+
+constexpr int64_t kBf16 = 2;
+
+// Loads what each kind of op needs, and finds the largest workspace.
+class OpLoader {
+ public:
+  OpLoader(const CudaStepInputs& inputs, CudaStep& step, CudaBufferStore& store,
+           CudaContext& context)
+      : inputs_(inputs), step_(step), store_(store), context_(context) {}
+
+  absl::Status Load(const Op& op, CudaOp& cuda_op) {
+    op_ = &op;
+    cuda_op_ = &cuda_op;
+    return std::visit([this](const auto& shape) { return LoadShape(shape); }, op.shape);
+  }
+
+  int64_t workspace_bytes() const { return workspace_bytes_; }
+  int64_t fused_workspace_bytes() const { return fused_workspace_bytes_; }
+
+ private:
+  absl::Status LoadShape(const EmbeddingShape& shape) {
+    return LoadRows(PlaceOfEmbedding(inputs_.model, shape, inputs_.data), cuda_op_->weights);
+  }
+
+  absl::Status LoadShape(const NormShape& shape) {
+    return LoadRows(PlaceOfGain(op_->weight, op_->layer, shape.size, inputs_.data),
+                    cuda_op_->weights);
+  }
+
+  absl::Status LoadShape(const GemmShape& shape) {
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+    LASTFLOP_RETURN_IF_ERROR(LoadRows(place, cuda_op_->weights));
+    if (shape.bias) {
+      LASTFLOP_RETURN_IF_ERROR(LoadRows(PlaceOfBias(place), cuda_op_->bias));
+    }
+    cuda_op_->gemm = {.num_tokens = shape.num_tokens,
+                      .out_features = shape.out_features,
+                      .in_features = shape.in_features,
+                      .in_stride = shape.in_stride > 0 ? shape.in_stride : shape.in_features,
+                      .out_stride = shape.out_features,
+                      .fp32_out = shape.fp32_out,
+                      .bias = shape.bias};
+    return context_.cublas_lt->Prepare(cuda_op_->gemm);
+  }
+
+  absl::Status LoadShape(const HeadGemmShape& shape) {
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, {}));
+    LASTFLOP_RETURN_IF_ERROR(LoadRows(place, cuda_op_->weights));
+    cuda_op_->gemm = {.num_tokens = shape.num_tokens,
+                      .out_features = shape.out_features,
+                      .in_features = shape.in_features,
+                      .in_stride = shape.num_heads * shape.in_stride,
+                      .out_stride = shape.num_heads * shape.out_stride,
+                      .batch = shape.num_heads,
+                      .in_batch_stride = shape.in_stride,
+                      .weight_batch_stride = shape.out_features * shape.in_features,
+                      .out_batch_stride = shape.out_stride};
+    return context_.cublas_lt->Prepare(cuda_op_->gemm);
+  }
+
+  absl::Status LoadShape(const RopeShape& shape) {
+    if (step_.rope_table.bytes() == 0) {
+      LASTFLOP_ASSIGN_OR_RETURN(step_.rope_table,
+                                DeviceBuffer::Create(static_cast<size_t>(RopeTableBytes(shape))));
+      LASTFLOP_RETURN_IF_ERROR(
+          LaunchRopeTable(shape, step_.rope_table.As<float2>(), context_.stream.get()));
+    }
+    return LoadCache(AttentionOf(shape));
+  }
+
+  absl::Status LoadShape(const AttentionShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(CheckAttentionCuda(shape));
+    Need(AttentionCudaWorkspaceBytes(shape, context_.num_sms));
+    return LoadCache(shape);
+  }
+
+  absl::Status LoadShape(const RouterShape& shape) {
+    Need(RouterCudaWorkspaceBytes(shape));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const PermuteShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(shape));
+    if (step_.pairs_memory.bytes() == 0) {
+      const int tile_tokens = PairTileTokens(shape);
+      LASTFLOP_ASSIGN_OR_RETURN(
+          step_.pairs_memory,
+          DeviceBuffer::Create(static_cast<size_t>(PairsBytes(shape, tile_tokens))));
+      step_.pairs = PlacePairs(shape, tile_tokens, step_.pairs_memory.data());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadShape(const ExpertGemmShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(CheckGroupedGemmCuda(shape, {.row_order = RowOrderOf(op_->weight)}));
+    return LoadExperts(op_->weight, shape.storage, cuda_op_->weights, cuda_op_->copies);
+  }
+
+  absl::Status LoadShape(const ActivationShape& shape) { return CheckSwigluCuda(shape); }
+  absl::Status LoadShape(const CombineShape& /*shape*/) { return absl::OkStatus(); }
+
+  absl::Status LoadShape(const FusedMoeShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(CheckFusedMoeCuda(shape, {}));
+    fused_workspace_bytes_ = std::max(fused_workspace_bytes_, FusedMoeCudaWorkspaceBytes(shape));
+    LASTFLOP_RETURN_IF_ERROR(
+        LoadExperts(Weight::kExpertGateUp, shape.storage, cuda_op_->weights, cuda_op_->copies));
+    return LoadExperts(Weight::kExpertDown, shape.storage, cuda_op_->down_weights,
+                       cuda_op_->down_copies);
+  }
+
+  absl::Status LoadShape(const DequantShape& shape) {
+    LASTFLOP_RETURN_IF_ERROR(CheckDequantCuda(shape));
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+    LASTFLOP_RETURN_IF_ERROR(LoadPanels(place, cuda_op_->weights));
+    return LoadCopies(op_->weight, cuda_op_->copies);
+  }
+
+  absl::Status LoadShape(const AllReduceShape& /*shape*/) { return absl::OkStatus(); }
+  absl::Status LoadShape(const AllToAllShape& /*shape*/) {
+    return absl::UnimplementedError(
+        "parallel.attention=data: the CUDA backend has no all-to-all yet");
+  }
+  absl::Status LoadShape(const StageTransferShape& /*shape*/) {
+    return absl::UnimplementedError("parallel.pipeline: the CUDA backend has no hand-over");
+  }
+
+  absl::Status LoadShape(const SampleShape& shape) {
+    Need(SampleCudaWorkspaceBytes(shape));
+    if (shape.ranks > 1 && step_.candidates.bytes() == 0) {
+      LASTFLOP_ASSIGN_OR_RETURN(
+          step_.candidates,
+          DeviceBuffer::Create(static_cast<size_t>((shape.ranks + 1) * shape.num_tokens) *
+                               sizeof(Candidate)));
+    }
+    return absl::OkStatus();
+  }
+
+  void Need(int64_t bytes) { workspace_bytes_ = std::max(workspace_bytes_, bytes); }
+
+  absl::StatusOr<WeightPlace> Place(Weight weight, const WeightStorage& storage) {
+    return PlaceOfWeight(inputs_.model, step_.layout, weight, op_->layer, storage, inputs_.data);
+  }
+
+  absl::Status LoadRows(const WeightPlace& place, CudaBufferStore::Shared& weights) {
+    LASTFLOP_ASSIGN_OR_RETURN(weights, LoadCudaRows(place, store_, context_.stream.get()));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadPanels(const WeightPlace& place, CudaBufferStore::Shared& weights) {
+    LASTFLOP_ASSIGN_OR_RETURN(weights, LoadCudaPanels(place, store_, context_.stream.get()));
+    return absl::OkStatus();
+  }
+
+  // Expert weights as stored, or the copies that a dequant op makes of them.
+  absl::Status LoadExperts(Weight weight, const WeightStorage& storage,
+                           CudaBufferStore::Shared& weights, CudaBufferStore::Shared& copies) {
+    if (op_->weights_dequantized) {
+      return LoadCopies(weight, copies);
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(weight, storage));
+    return LoadPanels(place, weights);
+  }
+
+  // One buffer for all layers: a layer's copies are read before the next one's are made.
+  absl::Status LoadCopies(Weight weight, CudaBufferStore::Shared& copies) {
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(weight, {}));
+    LASTFLOP_ASSIGN_OR_RETURN(const size_t bytes, CudaPanelBytes(place));
+    LASTFLOP_ASSIGN_OR_RETURN(
+        copies, store_.Get(CopiesKey(weight, bytes), bytes,
+                           [](DeviceBuffer& /*buffer*/) { return absl::OkStatus(); }));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadCache(const AttentionShape& shape) {
+    const KvSlice slice = KvSliceOf(inputs_.model, step_.layout, shape, step_.first_sequence());
+    LASTFLOP_ASSIGN_OR_RETURN(cuda_op_->cache, LoadCudaCache(shape, slice, op_->layer, inputs_.data,
+                                                             store_, context_.stream.get()));
+    cuda_op_->cache_key_bytes =
+        static_cast<size_t>(CacheElements(shape) * CacheElementBytes(shape.cache));
+    return absl::OkStatus();
+  }
+
+  const CudaStepInputs& inputs_;
+  CudaStep& step_;
+  CudaBufferStore& store_;
+  CudaContext& context_;
+  const Op* op_ = nullptr;
+  CudaOp* cuda_op_ = nullptr;
+  int64_t workspace_bytes_ = 0;
+  int64_t fused_workspace_bytes_ = 0;
+};
+
+absl::StatusOr<DeviceBuffer> Zeroed(size_t bytes, cudaStream_t stream) {
+  LASTFLOP_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Create(bytes));
+  if (bytes > 0) {
+    LASTFLOP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(buffer.data(), 0, bytes, stream),
+                                  "zeroing a buffer");
+  }
+  return buffer;
+}
+
+absl::Status AllocateTensors(CudaStep& step) {
+  for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
+    if (tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
+        tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown) {
+      continue;  // Kept elsewhere.
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
+                              DeviceBuffer::Create(static_cast<size_t>(bytes)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AllocateRouting(CudaStep& step, int num_moe_layers, cudaStream_t stream) {
+  const auto slots = static_cast<size_t>(step.step.num_tokens * step.model.top_k);
+  const size_t layer_bytes = slots * (sizeof(int32_t) + sizeof(float));
+  const auto layers = static_cast<size_t>(num_moe_layers);
+  LASTFLOP_ASSIGN_OR_RETURN(step.routing_memory, Zeroed(layers * layer_bytes, stream));
+  for (size_t i = 0; i < layers; ++i) {
+    step.routing.push_back(
+        {.expert_ids = step.routing_memory.As<int32_t>(i * layer_bytes),
+         .weights = step.routing_memory.As<float>(i * layer_bytes + slots * sizeof(int32_t))});
+  }
+  const auto experts = static_cast<size_t>(step.model.num_experts);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step.router_scores, DeviceBuffer::Create(layers * static_cast<size_t>(step.step.num_tokens) *
+                                               experts * sizeof(float)));
+  if (step.model.router.has_bias) {
+    LASTFLOP_ASSIGN_OR_RETURN(step.router_bias, Zeroed(experts * sizeof(float), stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DeviceKvCache CudaOp::kv() const {
+  DeviceKvCache view{.keys = cache->data()};
+  if (cache->bytes() > cache_key_bytes) {
+    view.values = cache->data() + cache_key_bytes;
+  }
+  return view;
+}
+
+int64_t CudaStep::num_sequences() const {
+  return SequencesOfReplica(point.batch, layout.num_replicas, layout.replica);
+}
+
+int64_t CudaStep::first_sequence() const {
+  int64_t first = 0;
+  for (int64_t replica = 0; replica < layout.replica; ++replica) {
+    first += SequencesOfReplica(point.batch, layout.num_replicas, replica);
+  }
+  return first;
+}
+
+absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInputs& inputs) {
+  std::map<std::string, double> buffers;
+  if (inputs.rank >= inputs.plan.num_ranks()) {
+    return buffers;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(const Step step,
+                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
+                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  const Layout layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
+  // Every weight and cache once, by what it is: the sizes are those of step/tensors.h, which the
+  // fit check uses.
+  for (const Op& op : step.ops) {
+    const double weights = WeightMemoryBytes(op);
+    if (weights > 0) {
+      const bool is_expert = op.weight == Weight::kExpertGateUp || op.weight == Weight::kExpertDown;
+      const std::string slices =
+          is_expert ? absl::StrCat(layout.expert_groups, "/", layout.expert_slices, " ",
+                                   ToWord(ExpertStorage(inputs.model, inputs.plan).format))
+                    : absl::StrCat(layout.tensor);
+      buffers[absl::StrCat("weight ", static_cast<int>(op.weight), " layer ", op.layer, " slices ",
+                           slices)] = weights;
+    }
+    const double cache = CacheMemoryBytes(op);
+    if (cache > 0) {
+      buffers[absl::StrCat("cache layer ", op.layer, " ", ToWord(inputs.plan.attention_cache), " ",
+                           layout.tensor, " ", layout.replica, " of ", layout.num_replicas, " ",
+                           inputs.plan.speculative.draft_tokens)] = cache;
+    }
+  }
+  return buffers;
+}
+
+double OwnBytesOf(const Step& step) {
+  double bytes = 0;
+  for (const auto& [tensor, tensor_bytes] : TensorBytes(step)) {
+    bytes += static_cast<double>(tensor_bytes);
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inputs,
+                                                       CudaBufferStore& store,
+                                                       CudaContext& context) {
+  auto step = std::make_unique<CudaStep>();
+  step->model = inputs.model;
+  step->plan = inputs.plan;
+  step->point = inputs.point;
+  step->shard = inputs.shard;
+  if (inputs.rank >= inputs.plan.num_ranks()) {
+    return step;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(step->step,
+                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
+                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  step->layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
+  OpLoader loader(inputs, *step, store, context);
+  step->ops.resize(step->step.ops.size());
+  const std::vector<int> moe_indices = MoeIndices(inputs.model, step->step);
+  for (size_t i = 0; i < step->ops.size(); ++i) {
+    step->ops[i].op = &step->step.ops[i];
+    step->ops[i].moe_index = moe_indices[i];
+    LASTFLOP_RETURN_IF_ERROR(loader.Load(step->step.ops[i], step->ops[i]));
+  }
+  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step));
+  const auto last = std::max_element(moe_indices.begin(), moe_indices.end());
+  LASTFLOP_RETURN_IF_ERROR(
+      AllocateRouting(*step, last == moe_indices.end() ? 0 : *last + 1, context.stream.get()));
+  LASTFLOP_ASSIGN_OR_RETURN(step->workspace,
+                            DeviceBuffer::Create(static_cast<size_t>(loader.workspace_bytes())));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step->fused_workspace,
+      Zeroed(static_cast<size_t>(loader.fused_workspace_bytes()), context.stream.get()));
+  LASTFLOP_RETURN_IF_ERROR(context.stream.Synchronize());
+  return step;
+}
+
+}  // namespace lastflop

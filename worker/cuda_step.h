@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/campaign.h"
+#include "common/model.h"
+#include "common/plan.h"
+#include "gpu/cublas_lt.h"
+#include "gpu/device_buffer.h"
+#include "gpu/nccl.h"
+#include "gpu/stream.h"
+#include "kernels/attention/kv_cache_cuda.h"
+#include "kernels/grouped_gemm/grouped_gemm_cuda.h"
+#include "kernels/permute/permute_cuda.h"
+#include "step/layout.h"
+#include "step/op.h"
+#include "worker/buffer_store.h"
+#include "worker/weight_place.h"
+
+namespace lastflop {
+
+using CudaBufferStore = BufferStore<DeviceBuffer>;
+
+// What all arms of a child share on its device.
+struct CudaContext {
+  Stream stream;
+  std::unique_ptr<CublasLt> cublas_lt;
+  std::unique_ptr<Nccl> nccl;  // Of all ranks of the gang; null for one.
+  int num_sms = 0;
+};
+
+// A part of the L2 that is kept for one range of an op's weights (moe.l2_pin).
+struct PinnedRange {
+  const void* begin = nullptr;
+  size_t bytes = 0;  // 0: none.
+};
+
+// What one op of a step needs beside the activations.
+struct CudaOp {
+  const Op* op = nullptr;  // Of CudaStep::step.
+  int moe_index = -1;      // Which of the kept MoE layers; -1 elsewhere.
+  CudaBufferStore::Shared weights;
+  CudaBufferStore::Shared down_weights;  // Of a fused MoE op.
+  CudaBufferStore::Shared bias;
+  CudaBufferStore::Shared cache;  // Rope and attention of a layer share it.
+  size_t cache_key_bytes = 0;
+  CudaBufferStore::Shared copies;  // Separate dequantization: written, then read as weights.
+  CudaBufferStore::Shared down_copies;
+  DenseGemm gemm;  // Of GEMMs and head GEMMs.
+  PinnedRange pinned;
+  PinnedRange down_pinned;
+
+  DeviceKvCache kv() const;
+  // Of expert ops: the panels that they read.
+  const std::byte* expert_panels() const { return (copies ? copies : weights)->data(); }
+  const std::byte* expert_down_panels() const {
+    return (down_copies ? down_copies : down_weights)->data();
+  }
+};
+
+// Where the routing of one MoE layer lies.
+struct CudaRouting {
+  int32_t* expert_ids = nullptr;  // [num_tokens, top_k]
+  float* weights = nullptr;       // [num_tokens, top_k]
+};
+
+// A rank's step made ready on its device: the ops of MakeStep with their weights, caches and
+// buffers. RunCudaOp (worker/cuda_run_op.h) enqueues one op.
+struct CudaStep {
+  Model model;
+  Plan plan;  // All of it honoured; `auto` still in it.
+  Point point;
+  Layout layout;
+  bool shard = false;  // One rank stands for all: collectives are not run.
+  Step step;
+  std::vector<CudaOp> ops;
+
+  std::map<Tensor, DeviceBuffer> tensors;  // Activations, but for kRouting and kPairs.
+  DeviceBuffer workspace;                  // For the kernel that runs: any content.
+  DeviceBuffer fused_workspace;            // Of fused MoE: zero when it is made.
+  DeviceBuffer rope_table;
+  DeviceBuffer pairs_memory;
+  CudaPairs pairs;
+  DeviceBuffer routing_memory;
+  std::vector<CudaRouting> routing;  // By moe_index.
+  DeviceBuffer router_scores;        // [MoE layers, num_tokens, num_experts] fp32 of the draw.
+  DeviceBuffer router_bias;          // Zeros: drawn scores are what is to be chosen by.
+  DeviceBuffer candidates;           // Of sampling over ranks: own, then all.
+
+  bool is_idle() const { return ops.empty(); }
+  int num_moe_layers() const { return static_cast<int>(routing.size()); }
+  int64_t num_sequences() const;
+  int64_t first_sequence() const;
+  template <typename T>
+  T* At(Tensor tensor) const {
+    return tensors.at(tensor).As<T>();
+  }
+  const float* scores_of(int moe_index) const {
+    return router_scores.As<float>() + moe_index * step.num_tokens * model.num_experts;
+  }
+};
+
+// What a step is made from.
+struct CudaStepInputs {
+  const Model& model;
+  const Plan& plan;
+  const Point& point;
+  int rank = 0;
+  bool shard = false;
+  int64_t layers_kept = 0;
+  WeightData data;
+};
+
+// Buffers of the store that a step takes, with their bytes: what CudaStep shares with other arms.
+absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInputs& inputs);
+
+// Bytes of a step that it does not share: activations and workspaces.
+double OwnBytesOf(const Step& step);
+
+// Makes the ops of inputs.rank with weights and buffers; a rank that the plan does not use gets an
+// idle step. The plan has passed CheckCudaSupport. Waits for the device. InvalidArgument as
+// MakeStep; Unimplemented for a shape that a kernel does not take; ResourceExhausted.
+absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inputs,
+                                                       CudaBufferStore& store,
+                                                       CudaContext& context);
+
+}  // namespace lastflop

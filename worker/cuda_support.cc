@@ -1,0 +1,144 @@
+#include "worker/cuda_support.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/status_macros.h"
+#include "step/layout.h"
+
+namespace lastflop {
+namespace {
+
+absl::Status Unsupported(absl::string_view field, absl::string_view value,
+                         absl::string_view reason) {
+  return absl::UnimplementedError(absl::StrCat(field, "=", value, ": the CUDA backend ", reason));
+}
+
+absl::Status CheckLaunch(const Plan& plan) {
+  if (plan.launch.dependent) {
+    return Unsupported("launch.dependent", "true",
+                       "has no kernels that start before the one before them ends");
+  }
+  if (plan.launch.steps > 1) {
+    return Unsupported("launch.steps", absl::StrCat(plan.launch.steps), "launches step by step");
+  }
+  if (plan.overlap != Overlap::kNone) {
+    return Unsupported("overlap", ToWord(plan.overlap), "runs a step on one stream");
+  }
+  if (!plan.engine.empty()) {
+    return Unsupported("engine.command", plan.engine, "runs lastflop's own step only");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckParallel(const Plan& plan) {
+  if (plan.parallel.pipeline > 1) {
+    return Unsupported("parallel.pipeline", absl::StrCat(plan.parallel.pipeline),
+                       "has no hand-over between stages");
+  }
+  if (plan.parallel.micro_batches > 1) {
+    return Unsupported("parallel.micro_batches", absl::StrCat(plan.parallel.micro_batches),
+                       "runs a batch in one piece");
+  }
+  if (IsDataAttention(plan)) {
+    return Unsupported("parallel.attention", "data", "has no all-to-all");
+  }
+  if (plan.parallel.data > 1) {
+    return Unsupported("parallel.data", absl::StrCat(plan.parallel.data),
+                       "runs one replica a gang");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMoe(const Plan& plan) {
+  const Plan::Moe& moe = plan.moe;
+  if (moe.activations != ActivationFormat::kBf16) {
+    return Unsupported("moe.activations", ToWord(moe.activations),
+                       "multiplies bf16 activations only");
+  }
+  if (moe.kernel != MoeKernel::kGrouped && moe.kernel != MoeKernel::kFused) {
+    return Unsupported("moe.kernel",
+                       moe.kernel == MoeKernel::kPlugin ? absl::StrCat("plugin:", moe.plugin)
+                                                        : std::string(ToWord(moe.kernel)),
+                       "has grouped and fused kernels");
+  }
+  if (moe.kernel == MoeKernel::kFused && moe.group_m > 0) {
+    return Unsupported("moe.group_m", absl::StrCat(moe.group_m),
+                       "has no group_m in its fused kernel");
+  }
+  if (moe.kernel == MoeKernel::kFused && moe.cache_hint != CacheHint::kNone) {
+    return Unsupported("moe.cache_hint", ToWord(moe.cache_hint), "has no hint in its fused kernel");
+  }
+  if (moe.kernel == MoeKernel::kFused && moe.l2_pin.has_value()) {
+    return Unsupported("moe.l2_pin", absl::StrCat("share ", moe.l2_pin->share),
+                       "opens L2 windows on grouped kernels, one a product");
+  }
+  if (moe.redundant_experts > 0) {
+    return Unsupported("moe.redundant_experts", absl::StrCat(moe.redundant_experts),
+                       "keeps one copy of every expert");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCollectives(const Plan& plan) {
+  const Plan::Collectives& collectives = plan.collectives;
+  if (plan.parallel.tensor > 1 && collectives.all_reduce != AllReduceAlgorithm::kAuto &&
+      collectives.all_reduce != AllReduceAlgorithm::kNccl) {
+    return Unsupported("collectives.all_reduce", ToWord(collectives.all_reduce),
+                       "reduces with NCCL");
+  }
+  if (!(collectives.nccl == NcclTuning{})) {
+    return Unsupported("collectives.nccl",
+                       absl::StrCat(collectives.nccl.algorithm, ",", collectives.nccl.protocol, ",",
+                                    collectives.nccl.channels),
+                       "leaves NCCL its own choice");
+  }
+  if (collectives.fuse_norm) {
+    return Unsupported("collectives.fuse_norm", "true",
+                       "has no all-reduce with a norm in the same kernel");
+  }
+  if (collectives.fuse_finalize) {
+    return Unsupported("collectives.fuse_finalize", "true",
+                       "has no combine in the same kernel as the all-reduce");
+  }
+  if (collectives.payload != ActivationFormat::kBf16) {
+    return Unsupported("collectives.payload", ToWord(collectives.payload), "sends bf16 only");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFormats(const Model& model, const Plan& plan) {
+  const WeightFormat experts = ExpertStorage(model, plan).format;
+  if (experts != WeightFormat::kBf16 && experts != WeightFormat::kInt4G32 &&
+      experts != WeightFormat::kInt4G128) {
+    return Unsupported("moe.weights", ToWord(experts),
+                       "has expert kernels for bf16, int4_g32 and int4_g128");
+  }
+  const auto check_dense = [](absl::string_view what, const WeightStorage& storage) {
+    return storage.format == WeightFormat::kBf16
+               ? absl::OkStatus()
+               : Unsupported(what, ToWord(storage.format), "multiplies dense weights in bf16 only");
+  };
+  LASTFLOP_RETURN_IF_ERROR(check_dense("the model's attention weights", model.attention_weights));
+  LASTFLOP_RETURN_IF_ERROR(check_dense("the model's LM head", model.lm_head));
+  if (model.shared_intermediate_size > 0) {
+    LASTFLOP_RETURN_IF_ERROR(check_dense("the model's shared experts", model.shared));
+  }
+  if (model.num_dense_layers() > 0) {
+    LASTFLOP_RETURN_IF_ERROR(check_dense("the model's dense layers", model.dense));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckCudaSupport(const Model& model, const Plan& plan) {
+  LASTFLOP_RETURN_IF_ERROR(CheckLaunch(plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckParallel(plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckMoe(plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckCollectives(plan));
+  return CheckFormats(model, plan);
+}
+
+}  // namespace lastflop

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/machine.h"
+
+namespace lastflop {
+
+// `machine` with what only a process that runs on the GPU finds: L2 size and cold-read curve. Takes
+// about two seconds and 4 GB. For processes of their own: a worker never touches its GPU.
+// Unimplemented in a build without CUDA.
+absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine);
+
+// The rate of a large bf16 product of cuBLASLt, in TFLOP/s.
+absl::StatusOr<double> ProbeProductTflopPerS(int device_index);
+
+// Whether this build runs on GPUs.
+bool HasCudaBackend();
+
+}  // namespace lastflop

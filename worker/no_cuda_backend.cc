@@ -1,0 +1,26 @@
+#include "worker/arm.h"
+#include "worker/device_probe.h"
+
+namespace lastflop {
+namespace {
+
+absl::Status NoCuda() {
+  return absl::UnimplementedError(
+      "this build has no CUDA backend: build with LASTFLOP_CUDA=on where nvcc is");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const BackendOptions& /*options*/) {
+  return NoCuda();
+}
+
+absl::StatusOr<Machine> ProbeCudaDevice(int /*device_index*/, Machine /*machine*/) {
+  return NoCuda();
+}
+
+absl::StatusOr<double> ProbeProductTflopPerS(int /*device_index*/) { return NoCuda(); }
+
+bool HasCudaBackend() { return false; }
+
+}  // namespace lastflop

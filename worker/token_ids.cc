@@ -1,0 +1,21 @@
+#include "worker/token_ids.h"
+
+#include <cstddef>
+
+#include "common/random.h"
+
+namespace lastflop {
+
+std::vector<int32_t> DrawTokenIds(uint64_t seed, int64_t draw, int64_t first, int64_t count,
+                                  int64_t vocab_size) {
+  constexpr uint64_t kTokenStream = 0x746F6B656E73ULL;
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t random = CounterRandom(seed, kTokenStream + static_cast<uint64_t>(draw),
+                                          static_cast<uint64_t>(first + i));
+    ids[static_cast<size_t>(i)] = static_cast<int32_t>(random % static_cast<uint64_t>(vocab_size));
+  }
+  return ids;
+}
+
+}  // namespace lastflop
