@@ -1,5 +1,7 @@
 #include "gpu/stream.h"
 
+#include <vector>
+
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 
@@ -42,6 +44,29 @@ absl::StatusOr<double> Event::MicrosSince(const Event& begin) const {
   return 1e3 * static_cast<double>(milliseconds);
 }
 
+namespace {
+
+absl::StatusOr<size_t> CountWorkNodes(cudaGraph_t graph) {
+  size_t num_nodes = 0;
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(graph, nullptr, &num_nodes),
+                                "counting the nodes of a graph");
+  std::vector<cudaGraphNode_t> nodes(num_nodes);
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(graph, nodes.data(), &num_nodes),
+                                "reading the nodes of a graph");
+  size_t count = 0;
+  for (const cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphNodeGetType(node, &type), "reading a node of a graph");
+    count += type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy ||
+                     type == cudaGraphNodeTypeMemset
+                 ? 1
+                 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
 absl::Status Graph::Begin(const Stream& stream) {
   return CudaStatus(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                     "beginning a capture");
@@ -60,8 +85,7 @@ absl::StatusOr<Graph> Graph::End(const Stream& stream, const absl::Status& statu
   }
   LASTFLOP_CUDA_RETURN_IF_ERROR(ended, "ending a capture");
   Graph graph;
-  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(captured, nullptr, &graph.num_nodes_),
-                                "counting the nodes of a graph");
+  LASTFLOP_ASSIGN_OR_RETURN(graph.num_work_nodes_, CountWorkNodes(captured));
   cudaGraphExec_t exec = nullptr;
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&exec, captured, 0), "instantiating a graph");
   graph.exec_.reset(exec);

@@ -60,7 +60,8 @@ class Graph {
   }
 
   bool is_valid() const { return exec_ != nullptr; }
-  size_t num_nodes() const { return num_nodes_; }
+  // Nodes that do something on the device: kernels, copies, fills.
+  size_t num_work_nodes() const { return num_work_nodes_; }
   absl::Status Launch(const Stream& stream) const;
 
  private:
@@ -71,7 +72,7 @@ class Graph {
     void operator()(cudaGraphExec_t exec) const { cudaGraphExecDestroy(exec); }
   };
   std::unique_ptr<CUgraphExec_st, Destroy> exec_;
-  size_t num_nodes_ = 0;
+  size_t num_work_nodes_ = 0;
 };
 
 }  // namespace lastflop

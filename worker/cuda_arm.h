@@ -19,6 +19,7 @@
 #include "worker/cuda_pin.h"
 #include "worker/cuda_step.h"
 #include "worker/cuda_telemetry.h"
+#include "worker/device_timeline.h"
 
 namespace lastflop {
 
@@ -87,7 +88,9 @@ class CudaArm final : public Arm {
   absl::Status EnqueueStep();
   absl::Status EvictIfNeeded();
   absl::StatusOr<double> TimedStepMicros();
-  absl::StatusOr<std::vector<double>> TimedOps();
+  absl::StatusOr<std::vector<int>> CountSpans();
+  absl::StatusOr<OpTimes> TracedStep(const std::vector<int>& spans_per_op);
+  absl::StatusOr<OpTimes> EventTimedStep();
   absl::Status CheckReplay(const std::vector<float>& eager, CheckResult& result);
   double HostMicros() const;
   double ModelledMicros() const;

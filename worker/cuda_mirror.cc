@@ -28,6 +28,20 @@ std::optional<AttentionShape> CacheShapeOf(const Op& op) {
   return std::nullopt;
 }
 
+// Whether the op writes all of its output and reads none of it: it can be poisoned whole.
+bool IsOverwritten(const Op& op) {
+  if (const auto* norm = std::get_if<NormShape>(&op.shape)) {
+    return op.in != op.out && norm->parts == 1;
+  }
+  return std::holds_alternative<EmbeddingShape>(op.shape) ||
+         std::holds_alternative<GemmShape>(op.shape) ||
+         std::holds_alternative<AttentionShape>(op.shape) ||
+         std::holds_alternative<ExpertGemmShape>(op.shape) ||
+         std::holds_alternative<ActivationShape>(op.shape) ||
+         std::holds_alternative<CombineShape>(op.shape) ||
+         std::holds_alternative<FusedMoeShape>(op.shape);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaMirror>> CudaMirror::Create(const CudaStepInputs& inputs,
@@ -164,6 +178,17 @@ absl::Status CudaMirror::Copy(void* host, void* device, size_t bytes, bool to_de
       "copying for a check");
 }
 
+absl::Status CudaMirror::CopyTensor(Tensor tensor, bool to_device) {
+  const auto on_host = host_.tensors.find(tensor);
+  const auto on_device = device_.tensors.find(tensor);
+  if (on_host == host_.tensors.end() || on_device == device_.tensors.end()) {
+    return absl::OkStatus();
+  }
+  fresh_.insert(tensor);
+  return Copy(on_host->second.data(), on_device->second.data(),
+              std::min(on_host->second.bytes(), on_device->second.bytes()), to_device);
+}
+
 absl::Status CudaMirror::CopyPairs(bool to_device) {
   const PairList list = host_.pairs->list();
   const auto copy = [&](auto span, void* device) {
@@ -186,13 +211,16 @@ absl::Status CudaMirror::CopyRouting(int moe_index, bool to_device) {
 absl::Status CudaMirror::Download(size_t index) {
   const Op& op = host_.step.ops[index];
   const int moe_index = device_.ops[index].moe_index;
-  for (const Tensor tensor : std::set<Tensor>{op.in, op.in2, op.out, Tensor::kSharedOut}) {
-    const auto on_host = host_.tensors.find(tensor);
-    const auto on_device = device_.tensors.find(tensor);
-    if (on_host != host_.tensors.end() && on_device != device_.tensors.end()) {
-      LASTFLOP_RETURN_IF_ERROR(Copy(on_host->second.data(), on_device->second.data(),
-                                    std::min(on_host->second.bytes(), on_device->second.bytes()),
-                                    false));
+  std::set<Tensor> read = {op.in, op.in2};
+  if (!IsOverwritten(op)) {
+    read.insert(op.out);
+  }
+  if (op.category == OpCategory::kMoe) {
+    read.insert(Tensor::kSharedOut);
+  }
+  for (const Tensor tensor : read) {
+    if (fresh_.count(tensor) == 0) {
+      LASTFLOP_RETURN_IF_ERROR(CopyTensor(tensor, /*to_device=*/false));
     }
   }
   if (op.in == Tensor::kTokenIds) {
@@ -222,14 +250,13 @@ absl::Status CudaMirror::Download(size_t index) {
 
 absl::Status CudaMirror::Upload(size_t index) {
   const Op& op = host_.step.ops[index];
-  for (const Tensor tensor : std::set<Tensor>{op.in, op.in2, op.out}) {
-    const auto on_host = host_.tensors.find(tensor);
-    const auto on_device = device_.tensors.find(tensor);
-    if (on_host != host_.tensors.end() && on_device != device_.tensors.end()) {
-      LASTFLOP_RETURN_IF_ERROR(Copy(on_host->second.data(), on_device->second.data(),
-                                    std::min(on_host->second.bytes(), on_device->second.bytes()),
-                                    true));
-    }
+  if (const auto found = device_.tensors.find(op.out);
+      IsOverwritten(op) && found != device_.tensors.end()) {
+    LASTFLOP_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(found->second.data(), 0xFF, found->second.bytes(), context_.stream.get()),
+        "poisoning an output");
+  } else {
+    LASTFLOP_RETURN_IF_ERROR(CopyTensor(op.out, /*to_device=*/true));
   }
   if (std::holds_alternative<RouterShape>(op.shape)) {
     LASTFLOP_RETURN_IF_ERROR(CopyRouting(device_.ops[index].moe_index, true));
@@ -257,6 +284,11 @@ absl::Status CudaMirror::RunOnDevice(CpuOp& op) {
   }
   LASTFLOP_RETURN_IF_ERROR(Upload(index));
   LASTFLOP_RETURN_IF_ERROR(RunCudaOp(device_, device_.ops[index], context_));
+  // A norm writes the residual as well.
+  const Tensor also = std::holds_alternative<NormShape>(op.op->shape) ? op.op->in2 : Tensor::kNone;
+  for (const Tensor tensor : {op.op->out, also}) {
+    LASTFLOP_RETURN_IF_ERROR(CopyTensor(tensor, /*to_device=*/false));
+  }
   return Download(index);
 }
 

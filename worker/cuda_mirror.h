@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +32,9 @@ class CudaMirror {
   // reference, as CheckCpuOp() does; `sample_seed` is equal on all ranks.
   absl::StatusOr<OpCheck> Check(size_t index, uint64_t sample_seed);
 
+  // The device's activations have changed by other ways than Check().
+  void Forget() { fresh_.clear(); }
+
  private:
   CudaMirror(CudaStep& device_step, CudaContext& context)
       : device_(device_step), context_(context) {}
@@ -40,6 +45,7 @@ class CudaMirror {
   // Everything that the op reads or writes, but for weights and context.
   absl::Status Download(size_t index);
   absl::Status Upload(size_t index);
+  absl::Status CopyTensor(Tensor tensor, bool to_device);
   absl::Status CopyPairs(bool to_device);
   absl::Status CopyRouting(int moe_index, bool to_device);
   absl::Status RunOnDevice(CpuOp& op);
@@ -51,6 +57,7 @@ class CudaMirror {
   CudaStep& device_;
   CudaContext& context_;
   CpuStep host_;
+  std::set<Tensor> fresh_;  // Activations that are here as they are on the device.
 };
 
 }  // namespace lastflop
