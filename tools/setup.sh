@@ -5,7 +5,8 @@
 #   tools/setup.sh          what `make run` and `make test` need
 #   tools/setup.sh --ci     also the formatter and the linter that .ci/run uses
 #   LASTFLOP_CUDA=on tools/setup.sh
-#                           also the CUDA toolkit, from Python wheels into .venv, where there is no nvcc
+#                           also the CUDA toolkit, from Python wheels into .venv, where there is no
+#                           nvcc, and NCCL's header where there is none
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,9 +17,8 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev libjs-vega
 )
 # The versions that experiments/ was measured with; requirements for the wheels of the toolkit.
-cuda_wheels=(
-  'cuda-toolkit[nvcc,cudart,cccl,cublas,cupti,nvtx,nvml]==13.0.*' 'nvidia-nccl-cu13'
-)
+toolkit_wheel='cuda-toolkit[nvcc,cudart,cccl,cublas,cupti,nvtx,nvml]==13.0.*'
+nccl_wheel='nvidia-nccl-cu13'
 
 case "${1:-}" in
   "") ;;
@@ -67,13 +67,27 @@ has_nvcc() {
     compgen -G '.venv/lib/python3*/site-packages/nvidia/cu*/bin/nvcc' >/dev/null
 }
 
+has_nccl() {
+  [ -f /usr/include/nccl.h ] || [ -f /usr/local/cuda/include/nccl.h ] ||
+    compgen -G '.venv/lib/python3*/site-packages/nvidia/nccl/include/nccl.h' >/dev/null
+}
+
 install_cuda() {
-  has_nvcc && return
-  echo "setup: installing into .venv: ${cuda_wheels[*]}" >&2
+  local wheels=()
+  has_nvcc || wheels+=("$toolkit_wheel")
+  has_nccl || wheels+=("$nccl_wheel")
+  [ ${#wheels[@]} -eq 0 ] && return
+  echo "setup: installing into .venv: ${wheels[*]}" >&2
   packages=(python3-venv)
   install_packages
   /usr/bin/python3 -m venv .venv
-  .venv/bin/pip install --quiet "${cuda_wheels[@]}"
+  .venv/bin/pip install --quiet "${wheels[@]}"
+  # The names that nvcc's profile and CMake look for, and the wheels leave out.
+  local root
+  for root in $(compgen -G '.venv/lib/python3*/site-packages/nvidia/cu*'); do
+    ln -sfn lib "$root/lib64"
+    (cd "$root/lib" && ln -sf libcudart.so.* libcudart.so)
+  done
 }
 
 install_packages
