@@ -10,88 +10,112 @@
 #include "kernels/attention/attention_mla.cuh"
 #include "kernels/attention/attention_plain.cuh"
 #include "kernels/attention/attention_split.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace lastflop {
 namespace attention {
 namespace {
 
-constexpr int kMergeThreads = 512;
+constexpr int kMergeWarps = 8;
+constexpr int kMergeThreads = 32 * kMergeWarps;
+constexpr int kMergeFeatures = 128;  // Of a block: a warp's lanes by four.
 constexpr int kAnySharedBytes = std::numeric_limits<int>::max();
 
-// A block a row of a group that is divided: block x stands for the place where range x meets range
-// x + 1, and works if that is the group's first such place. Threads divide the slots and, in runs
-// of four, the features.
+// The sequence that block x of the merge has, -1 for none: each where they are fewer than the
+// places where ranges meet, else the one at place x (where range x ends), if that is its first.
+__device__ int64_t MergedSequence(const Split& split, int64_t x, int tiles, int64_t per_range,
+                                  int64_t units) {
+  if (split.num_sequences < split.ranges) {
+    return x;
+  }
+  const int64_t unit = (x + 1) * per_range;
+  const int64_t sequence = unit / tiles;
+  const bool divides = unit < units && unit % tiles != 0;
+  return divides && sequence * tiles / per_range == x ? sequence : -1;
+}
+
+// Block (sequence or place, some rows of a column, run of features). `warps_a_row` warps share a
+// row's slots, a lane has four features.
 __global__ void __launch_bounds__(kMergeThreads)
-    MergeKernel(const Split split, const float* partials, __nv_bfloat16* out) {
-  extern __shared__ float4 shared[];
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
-  const int row_tile = static_cast<int>(blockIdx.x) % split.row_tiles;
-  const int64_t meets = static_cast<int64_t>(blockIdx.x) / split.row_tiles + 1;
+    MergeKernel(const Split split, int warps_a_row, const float* partials, __nv_bfloat16* out) {
+  __shared__ float4 sums_of[kMergeWarps][32];
+  __shared__ float weight_sums[kMergeWarps];
+  WaitForEarlierKernels();
+  LetNextKernelStart();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int rows = kMergeWarps / warps_a_row;
+  const int column = static_cast<int>(blockIdx.y) / (split.row_tile / rows);
+  const int in_tile =
+      static_cast<int>(blockIdx.y) % (split.row_tile / rows) * rows + warp / warps_a_row;
+  const int row_tile = column % split.row_tiles;
   const int tiles = split.Tiles(row_tile);
   const int64_t per_range = split.UnitsOfRange(row_tile);
-  const int64_t unit = meets * per_range;
-  const int in_tile = static_cast<int>(blockIdx.y);
-  if (unit >= split.Units(row_tile) || unit % tiles == 0) {
-    return;
-  }
-  const int64_t group = unit / tiles;
-  const int64_t first_unit = group * tiles;
+  const int64_t sequence =
+      MergedSequence(split, blockIdx.x, tiles, per_range, split.Units(row_tile));
+  const int64_t first_unit = sequence * tiles;
   const int64_t first_range = first_unit / per_range;
-  const int64_t last_range = (first_unit + tiles - 1) / per_range;
-  const Row row(split, static_cast<int>(group), row_tile * split.row_tile + in_tile);
-  if (meets != first_range + 1 || !row.is_real) {
+  const int num_slots = static_cast<int>((first_unit + tiles - 1) / per_range - first_range) + 1;
+  if (sequence < 0 || num_slots == 1) {
     return;
   }
-  const auto slot_of = [&](int64_t range) {
-    const bool begins_range = range * per_range >= first_unit;
-    const int64_t block = range * split.row_tiles + row_tile;
+  const Row row(split, static_cast<int>(sequence), column / split.row_tiles,
+                row_tile * split.row_tile + in_tile);
+  const auto slot_of = [&](int i) {
+    const int64_t block = (first_range + i) * split.Columns() + column;
+    const bool begins_range = i > 0 || first_range * per_range == first_unit;
     return partials + (2 * block + (begins_range ? 0 : 1)) * split.SlotFloats();
   };
-  const int runs = (split.value_width + 3) / 4;
-  const int parts = kMergeThreads / runs;
-  const int part = static_cast<int>(threadIdx.x) / runs;
-  const int run = static_cast<int>(threadIdx.x) % runs;
   const int stats_at = split.row_tile * split.value_width + 2 * in_tile;
   float max = -INFINITY;
-  for (int64_t range = first_range; range <= last_range; ++range) {
-    max = fmaxf(max, slot_of(range)[stats_at]);
+  for (int i = lane; i < num_slots && row.is_real; i += 32) {
+    max = fmaxf(max, slot_of(i)[stats_at]);
   }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, offset));
+  }
+  const int feature = static_cast<int>(blockIdx.z) * kMergeFeatures + 4 * lane;
+  const bool has_work = row.is_real && feature < split.value_width;
   float4 sums = {0, 0, 0, 0};
   float weight_sum = 0;
-  if (part < parts) {
-#pragma unroll 4
-    for (int64_t range = first_range + part; range <= last_range; range += parts) {
-      const float* const slot = slot_of(range);
-      const float factor = Exp2(slot[stats_at] - max);
+#pragma unroll 8
+  for (int i = warp % warps_a_row; i < num_slots; i += warps_a_row) {
+    if (has_work) {
+      const float* const slot = slot_of(i);
+      const float2 stats = *reinterpret_cast<const float2*>(slot + stats_at);
       const float4 values =
-          reinterpret_cast<const float4*>(slot + in_tile * split.value_width)[run];
-      weight_sum += factor * slot[stats_at + 1];
+          *reinterpret_cast<const float4*>(slot + in_tile * split.value_width + feature);
+      const float factor = Exp2(stats.x - max);
+      weight_sum += factor * stats.y;
       sums.x += factor * values.x;
       sums.y += factor * values.y;
       sums.z += factor * values.z;
       sums.w += factor * values.w;
     }
   }
-  auto* const weight_sums = reinterpret_cast<float*>(shared + kMergeThreads);
-  shared[threadIdx.x] = sums;
-  weight_sums[threadIdx.x] = weight_sum;
-  __syncthreads();
-  if (part != 0) {
-    return;
+  if (warps_a_row > 1) {
+    sums_of[warp][lane] = sums;
+    if (lane == 0) {
+      weight_sums[warp] = weight_sum;  // Lane 0 has work where any lane has.
+    }
+    __syncthreads();
+    for (int w = warp + 1; w < warp + warps_a_row && warp % warps_a_row == 0; ++w) {
+      const float4 other = sums_of[w][lane];
+      sums.x += other.x;
+      sums.y += other.y;
+      sums.z += other.z;
+      sums.w += other.w;
+      weight_sum += weight_sums[w];
+    }
   }
-  for (int p = 1; p < parts; ++p) {
-    const float4 other = shared[p * runs + run];
-    sums.x += other.x;
-    sums.y += other.y;
-    sums.z += other.z;
-    sums.w += other.w;
-    weight_sum += weight_sums[p * runs + run];
+  if (warp % warps_a_row == 0 && has_work) {
+    const float inverse = 1.0f / weight_sum;
+    auto* const to = reinterpret_cast<__nv_bfloat162*>(out + row.out_at + feature);
+    to[0] = __floats2bfloat162_rn(sums.x * inverse, sums.y * inverse);
+    to[1] = __floats2bfloat162_rn(sums.z * inverse, sums.w * inverse);
   }
-  auto* const to = reinterpret_cast<__nv_bfloat162*>(out + row.out_at + 4 * run);
-  to[0] = __floats2bfloat162_rn(sums.x / weight_sum, sums.y / weight_sum);
-  to[1] = __floats2bfloat162_rn(sums.z / weight_sum, sums.w / weight_sum);
 }
 
 // Sizes of the build that takes a shape; row_tile is 0 where none does.
@@ -103,10 +127,10 @@ struct BuildSizes {
 };
 
 template <typename Build>
-constexpr BuildSizes SizesOf(int blocks_per_sm) {
+constexpr BuildSizes SizesOf() {
   return {.row_tile = Build::kRowTile,
           .tile_positions = Build::kTilePositions,
-          .blocks_per_sm = blocks_per_sm,
+          .blocks_per_sm = Build::kBlocksPerSm,
           .shared_bytes = Build::kSharedBytes};
 }
 
@@ -121,10 +145,9 @@ BuildSizes FindBuild(const AttentionShape& shape, int most_shared_bytes) {
     if (shape.kv_lora_rank != 512 || shape.qk_rope_head_dim != 64) {
       return {};
     }
-    const BuildSizes large =
-        is_fp8 ? SizesOf<MlaBuild<2, true>>(1) : SizesOf<MlaBuild<2, false>>(1);
+    const BuildSizes large = is_fp8 ? SizesOf<MlaBuild<2, true>>() : SizesOf<MlaBuild<2, false>>();
     if (RowsOf(shape) <= 16 || large.shared_bytes > most_shared_bytes) {
-      return is_fp8 ? SizesOf<MlaBuild<1, true>>(1) : SizesOf<MlaBuild<1, false>>(1);
+      return is_fp8 ? SizesOf<MlaBuild<1, true>>() : SizesOf<MlaBuild<1, false>>();
     }
     return large;
   }
@@ -133,9 +156,9 @@ BuildSizes FindBuild(const AttentionShape& shape, int most_shared_bytes) {
     return {};
   }
   if (shape.head_dim <= 64) {
-    return is_fp8 ? SizesOf<GqaBuild<64, true>>(2) : SizesOf<GqaBuild<64, false>>(2);
+    return is_fp8 ? SizesOf<GqaBuild<64, true>>() : SizesOf<GqaBuild<64, false>>();
   }
-  return is_fp8 ? SizesOf<GqaBuild<128, true>>(2) : SizesOf<GqaBuild<128, false>>(2);
+  return is_fp8 ? SizesOf<GqaBuild<128, true>>() : SizesOf<GqaBuild<128, false>>();
 }
 
 Split SplitOf(const AttentionShape& shape, const BuildSizes& build, int num_sms) {
@@ -145,7 +168,7 @@ Split SplitOf(const AttentionShape& shape, const BuildSizes& build, int num_sms)
   split.num_rows = static_cast<int>(RowsOf(shape));
   split.row_tile = build.row_tile;
   split.row_tiles = (split.num_rows + split.row_tile - 1) / split.row_tile;
-  split.num_groups = static_cast<int>(shape.num_sequences * shape.num_kv_heads);
+  split.num_sequences = static_cast<int>(shape.num_sequences);
   split.num_kv_heads = static_cast<int>(shape.num_kv_heads);
   split.query_tokens = static_cast<int>(shape.query_tokens);
   split.context = static_cast<int>(shape.context);
@@ -157,7 +180,7 @@ Split SplitOf(const AttentionShape& shape, const BuildSizes& build, int num_sms)
   split.query_offset = widths.query_offset;
   split.out_stride = shape.num_heads * widths.value;
   split.scale_log2 = static_cast<float>(shape.softmax_scale * 1.4426950408889634);
-  const int64_t wanted = std::max(1, num_sms * build.blocks_per_sm / split.row_tiles);
+  const int64_t wanted = std::max(1, num_sms * build.blocks_per_sm / split.Columns());
   split.ranges = static_cast<int>(std::min(wanted, split.Units(split.row_tiles - 1)));
   return split;
 }
@@ -173,29 +196,26 @@ absl::Status LaunchPlain(const AttentionShape& shape, const __nv_bfloat16* query
   const Split split = PlainSplitOf(shape);
   const AttentionWidths widths = WidthsOf(shape);
   const void* const values = shape.kind == AttentionKind::kMla ? cache.keys : cache.values;
-  const dim3 grid(static_cast<unsigned>(split.num_groups), static_cast<unsigned>(split.num_rows));
-  if (shape.cache == CacheFormat::kFp8) {
-    PlainKernel<<<grid, kPlainThreads, 0, stream>>>(
-        split, query, static_cast<const __nv_fp8_storage_t*>(cache.keys),
-        static_cast<const __nv_fp8_storage_t*>(values), widths.cache_stride, widths.kv_head_offset,
-        out);
-  } else {
-    PlainKernel<<<grid, kPlainThreads, 0, stream>>>(
-        split, query, static_cast<const __nv_bfloat16*>(cache.keys),
-        static_cast<const __nv_bfloat16*>(values), widths.cache_stride, widths.kv_head_offset, out);
-  }
-  return LastLaunchStatus("attention, plain");
+  const dim3 grid(static_cast<unsigned>(shape.num_sequences * shape.num_kv_heads),
+                  static_cast<unsigned>(split.num_rows));
+  const auto launch = [&](auto element) {
+    using Cache = decltype(element);
+    return LaunchOverlapping("attention, plain", PlainKernel<Cache, Out>, grid, kPlainThreads, 0,
+                             stream, split, query, static_cast<const Cache*>(cache.keys),
+                             static_cast<const Cache*>(values), widths.cache_stride,
+                             widths.kv_head_offset, out);
+  };
+  return shape.cache == CacheFormat::kFp8 ? launch(__nv_fp8_storage_t{}) : launch(__nv_bfloat16{});
 }
 
-template <typename Kernel>
-absl::Status LaunchSplit(Kernel kernel, int threads, const BuildSizes& build, const Split& split,
-                         const Arguments& arguments, cudaStream_t stream) {
+absl::Status LaunchSplit(void (*kernel)(Split, Arguments), int threads, const BuildSizes& build,
+                         const Split& split, const Arguments& arguments, cudaStream_t stream) {
   LASTFLOP_CUDA_RETURN_IF_ERROR(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, build.shared_bytes),
       "asking for attention's shared memory");
-  kernel<<<static_cast<unsigned>(split.ranges * split.row_tiles), threads,
-           static_cast<size_t>(build.shared_bytes), stream>>>(split, arguments);
-  return LastLaunchStatus("attention");
+  return LaunchOverlapping("attention", kernel,
+                           dim3(static_cast<unsigned>(split.ranges * split.Columns())), threads,
+                           build.shared_bytes, stream, split, arguments);
 }
 
 template <int kDim>
@@ -214,33 +234,28 @@ absl::Status LaunchMla(bool is_fp8, const BuildSizes& build, const Split& split,
              : LaunchSplit(MlaKernel<kRowTiles, false>, kThreads, build, split, arguments, stream);
 }
 
-// Hopper and later start the merge's blocks while the last ranges run; they wait within.
-absl::Status LaunchMerge(const Split& split, const Arguments& arguments, bool has_early_launch,
-                         cudaStream_t stream) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>((split.ranges - 1) * split.row_tiles),
-                        static_cast<unsigned>(std::min(split.row_tile, split.num_rows)));
-  config.blockDim = dim3(kMergeThreads);
-  config.dynamicSmemBytes = kMergeThreads * (sizeof(float4) + sizeof(float));
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = has_early_launch ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(
-      &config, MergeKernel, split, static_cast<const float*>(arguments.partials), arguments.out);
-  LASTFLOP_RETURN_IF_ERROR(CudaStatus(error, "launching the merge of attention"));
-  return LastLaunchStatus("attention merge");
+absl::Status LaunchMerge(const Split& split, const Arguments& arguments, cudaStream_t stream) {
+  // Two slots or more a warp.
+  int warps_a_row = 1;
+  while (warps_a_row < kMergeWarps && 4 * warps_a_row * split.num_sequences < split.ranges) {
+    warps_a_row *= 2;
+  }
+  const dim3 grid(
+      static_cast<unsigned>(std::min(split.num_sequences, split.ranges - 1)),
+      static_cast<unsigned>(split.Columns() * split.row_tile * warps_a_row / kMergeWarps),
+      static_cast<unsigned>((split.value_width + kMergeFeatures - 1) / kMergeFeatures));
+  return LaunchOverlapping("attention merge", MergeKernel, grid, kMergeThreads, 0, stream, split,
+                           warps_a_row, arguments.partials, arguments.out);
 }
 
-absl::StatusOr<int> DeviceAttribute(cudaDeviceAttr attribute) {
+absl::StatusOr<int> MostSharedBytes() {
   int device = 0;
-  int value = 0;
-  LASTFLOP_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "asking for the device"));
-  LASTFLOP_RETURN_IF_ERROR(
-      CudaStatus(cudaDeviceGetAttribute(&value, attribute, device), "asking what the device has"));
-  return value;
+  int bytes = 0;
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device), "asking for the device");
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      "asking for the shared memory of a block");
+  return bytes;
 }
 
 }  // namespace
@@ -284,14 +299,11 @@ absl::Status LaunchAttention(const AttentionShape& shape, int num_sms, const __n
   if (shape.num_sequences == 0) {
     return absl::OkStatus();
   }
-  LASTFLOP_ASSIGN_OR_RETURN(const int most_shared_bytes,
-                            attention::DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  LASTFLOP_ASSIGN_OR_RETURN(const int most_shared_bytes, attention::MostSharedBytes());
   const attention::BuildSizes build = attention::FindBuild(shape, most_shared_bytes);
   if (build.row_tile == 0 || build.shared_bytes > most_shared_bytes) {
     return attention::LaunchPlain(shape, query, cache, out, stream);
   }
-  LASTFLOP_ASSIGN_OR_RETURN(const int major,
-                            attention::DeviceAttribute(cudaDevAttrComputeCapabilityMajor));
   const attention::Split split = attention::SplitOf(shape, build, num_sms);
   const attention::Arguments arguments{.query = query,
                                        .keys = static_cast<const char*>(cache.keys),
@@ -308,8 +320,7 @@ absl::Status LaunchAttention(const AttentionShape& shape, int num_sms, const __n
         shape.head_dim <= 64 ? attention::LaunchGqa<64>(is_fp8, build, split, arguments, stream)
                              : attention::LaunchGqa<128>(is_fp8, build, split, arguments, stream));
   }
-  return split.ranges > 1 ? attention::LaunchMerge(split, arguments, major >= 9, stream)
-                          : absl::OkStatus();
+  return split.ranges > 1 ? attention::LaunchMerge(split, arguments, stream) : absl::OkStatus();
 }
 
 absl::Status LaunchAttentionReference(const AttentionShape& shape, const __nv_bfloat16* query,

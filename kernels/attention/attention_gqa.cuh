@@ -2,8 +2,9 @@
 
 #include "kernels/attention/attention_mma.cuh"
 #include "kernels/attention/attention_split.cuh"
+#include "kernels/cuda/ptx.cuh"
 
-// Grouped-query attention. A block has 16 rows of a group; each of its warps takes some positions
+// Grouped-query attention. A block has 16 rows of a KV head; each of its warps takes some positions
 // of a tile for itself, from a ring of its own in shared memory, and keeps all of the output's sums
 // in registers: no barrier within a segment. At its end the warps' results are merged.
 namespace lastflop::attention {
@@ -49,15 +50,14 @@ struct GqaState {
 
 template <typename Build>
 __device__ void LoadGqaStage(const Split& split, const Arguments& arguments, const Unit& unit,
-                             int warp, int lane, uint32_t stage) {
+                             int kv_head, int warp, int lane, uint32_t stage) {
   constexpr int kChunks = Build::kRowBytes / 16;
   const int width_bytes = split.key_width * Build::kElementBytes;
   const int first = unit.tile * Build::kTilePositions + warp * Build::kWarpPositions;
-  const int64_t sequence = unit.group / split.num_kv_heads;
-  const int head = unit.group % split.num_kv_heads;
   const int64_t position_bytes = static_cast<int64_t>(split.num_kv_heads) * width_bytes;
-  const int64_t base = (sequence * split.positions + first) * position_bytes +
-                       static_cast<int64_t>(head) * width_bytes;
+  const int64_t base =
+      (static_cast<int64_t>(unit.sequence) * split.positions + first) * position_bytes +
+      static_cast<int64_t>(kv_head) * width_bytes;
 #pragma unroll
   for (int i = 0; i < Build::kWarpPositions * kChunks / 32; ++i) {
     const int row = (32 * i + lane) / kChunks;
@@ -160,9 +160,9 @@ __device__ void AttendGqaStage(const Split& split, int first, const int (&visibl
 
 // Merges the warps' states and writes them to `slot`, or to `out` where it is null.
 template <bool kFp8, typename Build>
-__device__ void FinishGqaSegment(const Split& split, const Arguments& arguments, int group,
-                                 int first_row, int warp, int lane, GqaState<Build>& state,
-                                 char* shared, float* slot) {
+__device__ void FinishGqaSegment(const Split& split, const Arguments& arguments, int sequence,
+                                 int kv_head, int first_row, int warp, int lane,
+                                 GqaState<Build>& state, char* shared, float* slot) {
   auto* const merged = reinterpret_cast<float*>(shared + Build::kMergeOffset);
   auto* const stats = reinterpret_cast<float(*)[Build::kRowTile][2]>(shared + Build::kStatsOffset);
   const int g = lane / 4;
@@ -202,7 +202,7 @@ __device__ void FinishGqaSegment(const Split& split, const Arguments& arguments,
   }
   // A warp a row; lanes its features.
   for (int r = warp; r < Build::kRowTile; r += Build::kWarps) {
-    const Row row(split, group, first_row + r);
+    const Row row(split, sequence, kv_head, first_row + r);
     float max = -INFINITY;
     for (int w = 0; w < Build::kWarps; ++w) {
       max = fmaxf(max, stats[w][r][0]);
@@ -237,6 +237,8 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const Range range(split, static_cast<int>(blockIdx.x));
   const int first_row = range.row_tile_index * Build::kRowTile;
   const uint32_t ring = SharedOffset(shared) + warp * Build::kStages * Build::kStageBytes;
@@ -244,7 +246,8 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
   int64_t num_loaded = range.begin;
   const auto load_next = [&](int stage) {
     if (num_loaded < range.end) {
-      LoadGqaStage<Build>(split, arguments, loading, warp, lane, ring + stage * Build::kStageBytes);
+      LoadGqaStage<Build>(split, arguments, loading, range.kv_head, warp, lane,
+                          ring + stage * Build::kStageBytes);
       loading.Next(range.tiles);
       ++num_loaded;
     }
@@ -258,13 +261,13 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
   GqaState<Build> state;
   int visible[2] = {0, 0};
   bool begins_range = true;
-  bool begins_group = false;
+  bool begins_sequence = false;
   Unit unit(range);
   int stage = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
     if (i == range.begin || unit.tile == 0) {
-      const Row low(split, unit.group, first_row + lane / 4);
-      const Row high(split, unit.group, first_row + lane / 4 + 8);
+      const Row low(split, unit.sequence, range.kv_head, first_row + lane / 4);
+      const Row high(split, unit.sequence, range.kv_head, first_row + lane / 4 + 8);
 #pragma unroll
       for (int s = 0; s < Build::kSteps; ++s) {
         LoadQuery<kFp8>(low.is_real ? arguments.query + low.query_at : nullptr,
@@ -273,7 +276,7 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
       }
       visible[0] = low.num_visible;
       visible[1] = high.num_visible;
-      begins_group = unit.tile == 0;
+      begins_sequence = unit.tile == 0;
       state.Reset();
     }
     WaitForCopies<Build::kStages - 2>();
@@ -283,11 +286,11 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
         split, unit.tile * Build::kTilePositions + warp * Build::kWarpPositions, visible, lane,
         query, ring + stage * Build::kStageBytes, state);
     stage = (stage + 1) % Build::kStages;
-    const bool ends_group = unit.tile == range.tiles - 1;
-    if (ends_group || i == range.end - 1) {
-      float* const slot = SlotOf(split, range, arguments, begins_range, begins_group && ends_group);
-      FinishGqaSegment<kFp8, Build>(split, arguments, unit.group, first_row, warp, lane, state,
-                                    shared, slot);
+    const bool ends_sequence = unit.tile == range.tiles - 1;
+    if (ends_sequence || i == range.end - 1) {
+      float* const slot = SlotOf(split, arguments, begins_range, begins_sequence && ends_sequence);
+      FinishGqaSegment<kFp8, Build>(split, arguments, unit.sequence, range.kv_head, first_row, warp,
+                                    lane, state, shared, slot);
       begins_range = false;
     }
     unit.Next(range.tiles);

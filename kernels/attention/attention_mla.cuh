@@ -2,29 +2,37 @@
 
 #include "kernels/attention/attention_mma.cuh"
 #include "kernels/attention/attention_split.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 // Absorbed multi-head latent attention: keys of 512 + 64 elements whose first 512 are the values,
-// one for all heads. A block has kRowTiles times 16 rows. Its eight warps share tiles of 64
-// positions: for the scores they divide positions and halves of the key, which leaves each a part
-// of the query that fits its registers; for the output they divide the features.
+// one for all heads. A block has kRowTiles times 16 rows and goes over tiles of 32 positions in
+// three parts, between barriers: for the scores its four warps divide halves of the key (which
+// leaves each a part of the query that fits its registers) and positions or tiles of rows; for the
+// softmax they divide rows; for the output, features. Two blocks share an SM and fill each other's
+// gaps.
 namespace lastflop::attention {
 
 template <int kRowTiles, bool kFp8>
 struct MlaBuild {
   static constexpr int kKey = 576;
   static constexpr int kValue = 512;
-  static constexpr int kWarps = 8;
+  static constexpr int kWarps = 4;
   static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kBlocksPerSm = 2;
   static constexpr int kRowTile = 16 * kRowTiles;
   static constexpr int kStages = kFp8 ? 4 : 2;
   static constexpr int kElementBytes = kFp8 ? 1 : 2;
   static constexpr int kRowBytes = kKey * kElementBytes;
   static constexpr int kRowStride = kRowBytes + 16;  // ldmatrix then meets no bank twice.
-  static constexpr int kTilePositions = 64;
+  static constexpr int kTilePositions = 32;
   static constexpr int kStageBytes = kTilePositions * kRowStride;
-  static constexpr int kScoreStride = kTilePositions + 8;  // fp32; the same for its accesses.
+  static constexpr int kScoreStride = kTilePositions + 8;        // fp32; no bank twice.
+  static constexpr int kWeightStride = 2 * kTilePositions + 16;  // Bytes, for ldmatrix.
   static constexpr int kScoreOffset = kStages * kStageBytes;
-  static constexpr int kSharedBytes = kScoreOffset + 2 * kRowTile * kScoreStride * 4;
+  static constexpr int kWeightOffset = kScoreOffset + 2 * kRowTile * kScoreStride * 4;
+  static constexpr int kDecayOffset = kWeightOffset + kRowTile * kWeightStride;
+  static constexpr int kStatsOffset = kDecayOffset + kRowTile * 4;
+  static constexpr int kSharedBytes = kStatsOffset + kRowTile * 8;
   static constexpr int kWarpPositions = 16 * kRowTiles;  // For the scores.
   static constexpr int kSteps = kKey / 16 / 2;           // Of half a key.
   static constexpr int kWarpFeatures = kValue / kWarps;
@@ -39,7 +47,7 @@ __device__ void LoadMlaStage(const Split& split, const Arguments& arguments, con
   const int first = unit.tile * Build::kTilePositions + warp * kRows;
   const char* const base =
       arguments.keys +
-      (static_cast<int64_t>(unit.group) * split.positions + first) * Build::kRowBytes;
+      (static_cast<int64_t>(unit.sequence) * split.positions + first) * Build::kRowBytes;
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
     const bool is_valid = first + row < split.positions;
@@ -62,8 +70,8 @@ __device__ void ScoreMlaStage(const uint32_t (&query)[Build::kSteps][4], uint32_
   constexpr int kRowTiles = Build::kRowTile / 16;
   constexpr int kTiles = Build::kWarpPositions / 8;
   const int row_tile = warp % kRowTiles;
-  const int first = warp / kRowTiles % (4 / kRowTiles) * Build::kWarpPositions;
-  const int half = warp / 4;
+  const int first = warp / kRowTiles % (2 / kRowTiles) * Build::kWarpPositions;
+  const int half = warp / 2;
   float sums[kTiles][4] = {};
   const uint32_t keys = stage + (first + KeyRow(lane)) * Build::kRowStride +
                         half * (Build::kRowBytes / 2) + KeyColumn(lane) * 16;
@@ -86,96 +94,115 @@ __device__ void ScoreMlaStage(const uint32_t (&query)[Build::kSteps][4], uint32_
   }
 }
 
-// State of 16 rows (g and g + 8 of a lane); all warps have the same maxima and sums.
+// A warp's rows in the softmax: four at a time, eight lanes a row, four positions a lane.
 template <typename Build>
-struct MlaState {
-  float max[2];
-  float sum[2];  // Of this lane's positions.
-  float out[Build::kOutTiles][4];
+struct MlaSoftmax {
+  static constexpr int kPasses = Build::kRowTile / Build::kWarps / 4;
+  float max[kPasses];
+  float sum[kPasses];  // Of this lane's positions.
+  int visible[kPasses];
 
-  __device__ void Reset() {
-    max[0] = max[1] = -INFINITY;
-    sum[0] = sum[1] = 0;
+  __device__ static int RowOf(int pass, int warp, int lane) {
+    return (pass * Build::kWarps + warp) * 4 + lane / 8;
+  }
+
+  __device__ void Reset(const Split& split, int sequence, int first_row, int warp, int lane) {
 #pragma unroll
-    for (int n = 0; n < Build::kOutTiles; ++n) {
-      out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      max[pass] = -INFINITY;
+      sum[pass] = 0;
+      visible[pass] = Row(split, sequence, 0, first_row + RowOf(pass, warp, lane)).num_visible;
+    }
+  }
+
+  // Scores of a tile to weights in bf16 (multiples of exp), and what earlier sums decay by.
+  __device__ void Advance(const Split& split, int first, int warp, int lane, const float* scores,
+                          char* weights, float* decays) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int row = RowOf(pass, warp, lane);
+      const int column = lane % 8 * 4;
+      const float* const at = scores + row * Build::kScoreStride + column;
+      const float4 one = *reinterpret_cast<const float4*>(at);
+      const float4 other =
+          *reinterpret_cast<const float4*>(at + Build::kRowTile * Build::kScoreStride);
+      float p[4] = {one.x + other.x, one.y + other.y, one.z + other.z, one.w + other.w};
+      float new_max = max[pass];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        p[i] = first + column + i < visible[pass] ? p[i] * split.scale_log2 : -INFINITY;
+        new_max = fmaxf(new_max, p[i]);
+      }
+#pragma unroll
+      for (int offset = 1; offset < 8; offset *= 2) {
+        new_max = fmaxf(new_max, __shfl_xor_sync(0xFFFFFFFFu, new_max, offset));
+      }
+      const float base = new_max == -INFINITY ? 0 : new_max;
+      const float decay = Exp2(max[pass] - base);
+      sum[pass] *= decay;
+      max[pass] = new_max;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        p[i] = Exp2(p[i] - base);
+        sum[pass] += p[i];
+      }
+      *reinterpret_cast<uint2*>(weights + row * Build::kWeightStride + 2 * column) =
+          make_uint2(PackBf16(p[0], p[1]), PackBf16(p[2], p[3]));
+      if (lane % 8 == 0) {
+        decays[row] = decay;
+      }
+    }
+  }
+
+  // Maxima and sums of whole rows.
+  __device__ void WriteStats(int warp, int lane, float2* stats) const {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      float total = sum[pass];
+#pragma unroll
+      for (int offset = 1; offset < 8; offset *= 2) {
+        total += __shfl_xor_sync(0xFFFFFFFFu, total, offset);
+      }
+      if (lane % 8 == 0) {
+        stats[RowOf(pass, warp, lane)] = make_float2(max[pass], total);
+      }
     }
   }
 };
 
-// The weights of 16 rows for all positions of a tile, as A fragments; `state` moves on.
 template <typename Build>
-__device__ void MlaSoftmax(const Split& split, int first, const int (&visible)[2], int lane,
-                           const float* scores, MlaState<Build>& state,
-                           uint32_t (&weights)[Build::kTilePositions / 16][4]) {
-  constexpr int kTiles = Build::kTilePositions / 8;
-  const bool masks = first + Build::kTilePositions > min(visible[0], visible[1]);
-  const int q = lane % 4;
-  float p[kTiles][4];
-  float max[2] = {state.max[0], state.max[1]};
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float* const at = scores + (lane / 4 + 8 * r) * Build::kScoreStride + 8 * n + 2 * q;
-      const float2 one = *reinterpret_cast<const float2*>(at);
-      const float2 other =
-          *reinterpret_cast<const float2*>(at + Build::kRowTile * Build::kScoreStride);
-      p[n][2 * r] = (one.x + other.x) * split.scale_log2;
-      p[n][2 * r + 1] = (one.y + other.y) * split.scale_log2;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (masks && first + 8 * n + 2 * q + i % 2 >= visible[i / 2]) {
-        p[n][i] = -INFINITY;
-      }
-      max[i / 2] = fmaxf(max[i / 2], p[n][i]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    max[r] = fmaxf(max[r], __shfl_xor_sync(0xFFFFFFFFu, max[r], 1));
-    max[r] = fmaxf(max[r], __shfl_xor_sync(0xFFFFFFFFu, max[r], 2));
-  }
-  const float base[2] = {max[0] == -INFINITY ? 0 : max[0], max[1] == -INFINITY ? 0 : max[1]};
-  // Maxima settle soon: most tiles need no rescaling.
-  if (__any_sync(0xFFFFFFFFu, max[0] > state.max[0] || max[1] > state.max[1])) {
-    const float decay[2] = {Exp2(state.max[0] - base[0]), Exp2(state.max[1] - base[1])};
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      state.sum[r] *= decay[r];
-      state.max[r] = max[r];
-    }
-#pragma unroll
-    for (int n = 0; n < Build::kOutTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        state.out[n][i] *= decay[i / 2];
-      }
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      p[n][i] = Exp2(p[n][i] - base[i / 2]);
-      state.sum[i / 2] += p[n][i];
-    }
-    weights[n / 2][n % 2 * 2] = PackBf16(p[n][0], p[n][1]);
-    weights[n / 2][n % 2 * 2 + 1] = PackBf16(p[n][2], p[n][3]);
-  }
-}
+using MlaSums = float[Build::kRowTile / 16][Build::kOutTiles][4];
 
-// Adds weights times a warp's features of the tile.
-template <int kRowTiles, bool kFp8, typename Build>
-__device__ void AddMlaValues(const uint32_t (&weights)[kRowTiles][Build::kTilePositions / 16][4],
-                             uint32_t stage, int warp, int lane,
-                             MlaState<Build> (&states)[kRowTiles]) {
+// sums = sums * decay + weights times a warp's features of the tile.
+template <bool kFp8, typename Build>
+__device__ void AddMlaValues(uint32_t weights, const float* decays, uint32_t stage, int warp,
+                             int lane, MlaSums<Build>& sums) {
+  constexpr int kRowTiles = Build::kRowTile / 16;
   constexpr int kMade = kTilesOf32Bytes<kFp8>;
+#pragma unroll
+  for (int m = 0; m < kRowTiles; ++m) {
+    const float decay[2] = {decays[16 * m + lane / 4], decays[16 * m + lane / 4 + 8]};
+    // Maxima settle soon: most tiles need no rescaling.
+    if (__any_sync(0xFFFFFFFFu, decay[0] != 1.0f || decay[1] != 1.0f)) {
+#pragma unroll
+      for (int n = 0; n < Build::kOutTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[m][n][i] *= decay[i / 2];
+        }
+      }
+    }
+  }
   const uint32_t values = stage + ValueRow(lane) * Build::kRowStride + ValueColumn(lane) * 16 +
                           warp * Build::kWarpFeatures * Build::kElementBytes;
+  const uint32_t row_weights = weights + lane % 16 * Build::kWeightStride + lane / 16 * 16;
 #pragma unroll
   for (int s = 0; s < Build::kTilePositions / 16; ++s) {
+    uint32_t a[kRowTiles][4];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      LoadMatrices(row_weights + 16 * m * Build::kWeightStride + 32 * s, a[m]);
+    }
 #pragma unroll
     for (int pair = 0; pair < Build::kOutTiles / kMade; ++pair) {
       uint32_t b[kMade][2];
@@ -184,35 +211,33 @@ __device__ void AddMlaValues(const uint32_t (&weights)[kRowTiles][Build::kTilePo
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
         for (int n = 0; n < kMade; ++n) {
-          Multiply(states[m].out[pair * kMade + n], weights[m][s], b[n][0], b[n][1]);
+          Multiply(sums[m][pair * kMade + n], a[m], b[n][0], b[n][1]);
         }
       }
     }
   }
 }
 
-// Writes a warp's features of 16 rows to `slot`, or to `out` where it is null.
+// Writes a warp's features of all rows to `slot`, or to `out` where it is null.
 template <bool kFp8, typename Build>
-__device__ void FinishMlaSegment(const Split& split, const Arguments& arguments, int group,
-                                 int first_row, int row_in_tile, int warp, int lane,
-                                 MlaState<Build>& state, float* slot) {
-  const int q = lane % 4;
+__device__ void FinishMlaSegment(const Split& split, const Arguments& arguments, int sequence,
+                                 int first_row, int warp, int lane, const float2* stats,
+                                 const MlaSums<Build>& sums, float* slot) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    state.sum[r] += __shfl_xor_sync(0xFFFFFFFFu, state.sum[r], 1);
-    state.sum[r] += __shfl_xor_sync(0xFFFFFFFFu, state.sum[r], 2);
-    const int in_tile = row_in_tile + lane / 4 + 8 * r;
-    const Row row(split, group, first_row + in_tile);
+  for (int r = 0; r < Build::kRowTile / 8; ++r) {
+    const int in_tile = 8 * r + lane / 4;
+    const Row row(split, sequence, 0, first_row + in_tile);
     if (!row.is_real) {
       continue;
     }
-    const float inverse = 1.0f / state.sum[r];
+    const float2 of_row = stats[in_tile];
+    const float inverse = 1.0f / of_row.y;
 #pragma unroll
     for (int n = 0; n < Build::kOutTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int feature = warp * Build::kWarpFeatures + FeatureOf<kFp8>(n, q, e);
-        const float value = state.out[n][2 * r + e];
+        const int feature = warp * Build::kWarpFeatures + FeatureOf<kFp8>(n, lane % 4, e);
+        const float value = sums[r / 2][n][r % 2 * 2 + e];
         if (slot == nullptr) {
           arguments.out[row.out_at + feature] = __float2bfloat16_rn(value * inverse);
         } else {
@@ -220,19 +245,39 @@ __device__ void FinishMlaSegment(const Split& split, const Arguments& arguments,
         }
       }
     }
-    if (slot != nullptr && warp == 0 && q == 0) {
-      slot[Build::kRowTile * Build::kValue + 2 * in_tile] = state.max[r];
-      slot[Build::kRowTile * Build::kValue + 2 * in_tile + 1] = state.sum[r];
+    if (slot != nullptr && warp == 0 && lane % 4 == 0) {
+      reinterpret_cast<float2*>(slot + Build::kRowTile * Build::kValue)[in_tile] = of_row;
     }
   }
 }
 
+template <bool kFp8, typename Build>
+__device__ void LoadMlaQuery(const Split& split, const Arguments& arguments, int sequence,
+                             int first_row, int warp, int lane,
+                             uint32_t (&query)[Build::kSteps][4]) {
+  const int index = first_row + warp % (Build::kRowTile / 16) * 16 + lane / 4;
+  const Row low(split, sequence, 0, index);
+  const Row high(split, sequence, 0, index + 8);
+  const int half = warp / 2 * (Build::kKey / 2);
+#pragma unroll
+  for (int s = 0; s < Build::kSteps; ++s) {
+    LoadQuery<kFp8>(low.is_real ? arguments.query + low.query_at + half : nullptr,
+                    high.is_real ? arguments.query + high.query_at + half : nullptr, s, lane % 4,
+                    Build::kKey / 2, query[s]);
+  }
+}
+
 template <int kRowTiles, bool kFp8>
-__global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads, 1)
+__global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads,
+                                  MlaBuild<kRowTiles, kFp8>::kBlocksPerSm)
     MlaKernel(const Split split, const Arguments arguments) {
   using Build = MlaBuild<kRowTiles, kFp8>;
   extern __shared__ __align__(128) char shared[];
   auto* const scores = reinterpret_cast<float*>(shared + Build::kScoreOffset);
+  auto* const decays = reinterpret_cast<float*>(shared + Build::kDecayOffset);
+  auto* const stats = reinterpret_cast<float2*>(shared + Build::kStatsOffset);
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const Range range(split, static_cast<int>(blockIdx.x));
@@ -253,54 +298,43 @@ __global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads, 1)
     load_next(stage);
   }
   uint32_t query[Build::kSteps][4];
-  MlaState<Build> states[kRowTiles];
-  int visible[kRowTiles][2];
+  MlaSums<Build> sums;
+  MlaSoftmax<Build> softmax;
   bool begins_range = true;
-  bool begins_group = false;
+  bool begins_sequence = false;
   Unit unit(range);
   int stage = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
     if (i == range.begin || unit.tile == 0) {
-      const int query_row = first_row + warp % kRowTiles * 16 + lane / 4;
-      const Row low(split, unit.group, query_row);
-      const Row high(split, unit.group, query_row + 8);
-      const int half = warp / 4 * (Build::kKey / 2);
-#pragma unroll
-      for (int s = 0; s < Build::kSteps; ++s) {
-        LoadQuery<kFp8>(low.is_real ? arguments.query + low.query_at + half : nullptr,
-                        high.is_real ? arguments.query + high.query_at + half : nullptr, s,
-                        lane % 4, Build::kKey / 2, query[s]);
-      }
+      LoadMlaQuery<kFp8, Build>(split, arguments, unit.sequence, first_row, warp, lane, query);
+      softmax.Reset(split, unit.sequence, first_row, warp, lane);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        visible[m][0] = Row(split, unit.group, first_row + 16 * m + lane / 4).num_visible;
-        visible[m][1] = Row(split, unit.group, first_row + 16 * m + lane / 4 + 8).num_visible;
-        states[m].Reset();
+#pragma unroll
+        for (int n = 0; n < Build::kOutTiles; ++n) {
+          sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+        }
       }
-      begins_group = unit.tile == 0;
+      begins_sequence = unit.tile == 0;
     }
     WaitForCopies<Build::kStages - 2>();
-    __syncthreads();  // The tile is there; nobody reads the one before it, nor its scores.
+    __syncthreads();  // The tile is there; nobody reads the one before it, nor its weights.
     load_next((stage + Build::kStages - 1) % Build::kStages);
     const uint32_t tile = ring + stage * Build::kStageBytes;
     ScoreMlaStage<kFp8, Build>(query, tile, warp, lane, scores);
     __syncthreads();
-    uint32_t weights[kRowTiles][Build::kTilePositions / 16][4];
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      MlaSoftmax<Build>(split, unit.tile * Build::kTilePositions, visible[m], lane,
-                        scores + 16 * m * Build::kScoreStride, states[m], weights[m]);
-    }
-    AddMlaValues<kRowTiles, kFp8, Build>(weights, tile, warp, lane, states);
+    softmax.Advance(split, unit.tile * Build::kTilePositions, warp, lane, scores,
+                    shared + Build::kWeightOffset, decays);
+    __syncthreads();
+    AddMlaValues<kFp8, Build>(ring + Build::kWeightOffset, decays, tile, warp, lane, sums);
     stage = (stage + 1) % Build::kStages;
-    const bool ends_group = unit.tile == range.tiles - 1;
-    if (ends_group || i == range.end - 1) {
-      float* const slot = SlotOf(split, range, arguments, begins_range, begins_group && ends_group);
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
-        FinishMlaSegment<kFp8, Build>(split, arguments, unit.group, first_row, 16 * m, warp, lane,
-                                      states[m], slot);
-      }
+    const bool ends_sequence = unit.tile == range.tiles - 1;
+    if (ends_sequence || i == range.end - 1) {
+      softmax.WriteStats(warp, lane, stats);
+      __syncthreads();
+      FinishMlaSegment<kFp8, Build>(
+          split, arguments, unit.sequence, first_row, warp, lane, stats, sums,
+          SlotOf(split, arguments, begins_range, begins_sequence && ends_sequence));
       begins_range = false;
     }
     unit.Next(range.tiles);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/attention/attention_split.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 // Attention by plain loops in fp32: a block a row, for the widths that have no other build and as a
 // reference on the device.
@@ -46,7 +47,7 @@ __device__ float BlockReduce(float value, float* scratch) {
 }
 
 // Positions are taken kPlainThreads at a time, a thread one of them for the scores, with the online
-// softmax between. Block (group, row of the group).
+// softmax between. Block (KV head of a sequence, row).
 template <typename Cache, typename Out>
 __global__ void __launch_bounds__(kPlainThreads)
     PlainKernel(const Split split, const __nv_bfloat16* query, const Cache* keys,
@@ -54,11 +55,13 @@ __global__ void __launch_bounds__(kPlainThreads)
   __shared__ float row_query[kPlainMaxWidth];
   __shared__ float weights[kPlainThreads];
   __shared__ float scratch[kPlainThreads / 32];
-  const int group = static_cast<int>(blockIdx.x);
-  const Row row(split, group, static_cast<int>(blockIdx.y));
+  WaitForEarlierKernels();
+  LetNextKernelStart();
+  const int sequence = static_cast<int>(blockIdx.x) / split.num_kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x) % split.num_kv_heads;
+  const Row row(split, sequence, kv_head, static_cast<int>(blockIdx.y));
   const int64_t base =
-      static_cast<int64_t>(group / split.num_kv_heads) * split.positions * cache_stride +
-      group % split.num_kv_heads * head_stride;
+      static_cast<int64_t>(sequence) * split.positions * cache_stride + kv_head * head_stride;
   for (int d = threadIdx.x; d < split.key_width; d += kPlainThreads) {
     row_query[d] = __bfloat162float(query[row.query_at + d]);
   }

@@ -1,8 +1,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "gpu/cuda_status.h"
 #include "kernels/cuda/elementwise_cuda.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 
 namespace lastflop {
@@ -17,6 +18,8 @@ __device__ void AddTo(float addend, __nv_bfloat16* to) {
 
 template <typename T>
 __global__ void AddBiasKernel(int64_t count, int64_t cols, const __nv_bfloat16* bias, T* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) {
     AddTo(__bfloat162float(bias[i % cols]), out + i);
@@ -25,6 +28,8 @@ __global__ void AddBiasKernel(int64_t count, int64_t cols, const __nv_bfloat16* 
 
 template <int kRun>
 __global__ void AddKernel(int64_t runs, const __nv_bfloat16* in, __nv_bfloat16* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < runs) {
     Bf16Run<kRun> sum = Bf16Run<kRun>::Load(out + i * kRun);
@@ -50,8 +55,8 @@ absl::Status RunAddBias(int64_t rows, int64_t cols, const __nv_bfloat16* bias, T
   if (rows == 0) {
     return absl::OkStatus();
   }
-  AddBiasKernel<<<BlocksFor(rows * cols), kThreads, 0, stream>>>(rows * cols, cols, bias, out);
-  return LastLaunchStatus("add_bias");
+  return LaunchOverlapping("add_bias", AddBiasKernel<T>, dim3(BlocksFor(rows * cols)), kThreads, 0,
+                           stream, rows * cols, cols, bias, out);
 }
 
 }  // namespace
@@ -74,12 +79,9 @@ absl::Status LaunchAdd(int64_t count, const __nv_bfloat16* in, __nv_bfloat16* ou
   if (count == 0) {
     return absl::OkStatus();
   }
-  if (count % 8 == 0) {
-    AddKernel<8><<<BlocksFor(count / 8), kThreads, 0, stream>>>(count / 8, in, out);
-  } else {
-    AddKernel<1><<<BlocksFor(count), kThreads, 0, stream>>>(count, in, out);
-  }
-  return LastLaunchStatus("add");
+  const int run = count % 8 == 0 ? 8 : 1;
+  return LaunchOverlapping("add", run == 8 ? AddKernel<8> : AddKernel<1>,
+                           dim3(BlocksFor(count / run)), kThreads, 0, stream, count / run, in, out);
 }
 
 }  // namespace lastflop

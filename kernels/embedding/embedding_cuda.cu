@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 #include "kernels/embedding/embedding.h"
 #include "kernels/embedding/embedding_cuda.h"
@@ -15,6 +16,8 @@ constexpr int kThreads = 128;
 template <int kRun>
 __global__ void EmbeddingKernel(EmbeddingShape shape, const int32_t* token_ids,
                                 const __nv_bfloat16* table, __nv_bfloat16* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t h = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kRun;
   if (h >= shape.hidden_size) {
     return;
@@ -40,12 +43,8 @@ absl::Status LaunchEmbedding(const EmbeddingShape& shape, const int32_t* token_i
   const int64_t runs = shape.hidden_size / run;
   const dim3 grid(static_cast<unsigned>(shape.num_tokens),
                   static_cast<unsigned>((runs + kThreads - 1) / kThreads));
-  if (run == 8) {
-    EmbeddingKernel<8><<<grid, kThreads, 0, stream>>>(shape, token_ids, table, out);
-  } else {
-    EmbeddingKernel<1><<<grid, kThreads, 0, stream>>>(shape, token_ids, table, out);
-  }
-  return LastLaunchStatus("embedding");
+  return LaunchOverlapping("embedding", run == 8 ? EmbeddingKernel<8> : EmbeddingKernel<1>, grid,
+                           kThreads, 0, stream, shape, token_ids, table, out);
 }
 
 }  // namespace lastflop

@@ -2,7 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
@@ -11,14 +12,13 @@ namespace lastflop {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kHeldRuns = 4;  // Runs a thread that stay in registers between the two passes.
+constexpr int kPartsThreads = 128;  // Where a part is a warp's.
+constexpr int kHeldRuns = 4;        // Runs a thread that stay in registers between the two passes.
 
-// Sum over the threads of a block. `sums` is shared memory of 32 floats.
-__device__ float BlockSum(float value, float* sums) {
+// Sum over the threads of a block.
+__device__ float BlockSum(float value) {
+  __shared__ float sums[32];
   value = WarpSum(value);
-  if (blockDim.x == 32) {
-    return value;
-  }
   const int lane = threadIdx.x % 32;
   if (lane == 0) {
     sums[threadIdx.x / 32] = value;
@@ -27,7 +27,7 @@ __device__ float BlockSum(float value, float* sums) {
   return WarpSum(lane < static_cast<int>(blockDim.x) / 32 ? sums[lane] : 0.0f);
 }
 
-// What one block norms: `in` may be `residual` and `out`.
+// What a block or a warp norms: `in` may be `residual` and `out`.
 struct NormRow {
   const __nv_bfloat16* in;
   const __nv_bfloat16* addend;  // Null: none.
@@ -63,11 +63,11 @@ __device__ void WriteNormed(const NormRow& row, Bf16Run<kRun> run, float scale, 
 
 // Rows of up to kHeldRuns runs a thread are read once. Longer ones are read again from where the
 // first pass left them (their residual, or `in` where none is kept and nothing was added).
-template <int kRun>
+template <int kRun, bool kByWarp>
 __device__ void NormOneRow(const NormRow& row) {
-  __shared__ float sums[32];
-  const int step = static_cast<int>(blockDim.x) * kRun;
-  const int first = static_cast<int>(threadIdx.x) * kRun;
+  const int threads = kByWarp ? 32 : static_cast<int>(blockDim.x);
+  const int step = threads * kRun;
+  const int first = static_cast<int>(threadIdx.x) % threads * kRun;
   Bf16Run<kRun> held[kHeldRuns];
   float sum = 0;
   const auto visit = [&](const Bf16Run<kRun>& run, int i) {
@@ -89,7 +89,8 @@ __device__ void NormOneRow(const NormRow& row) {
   for (int i = first + kHeldRuns * step; i < row.size; i += step) {
     visit(Residual<kRun>(row, i), i);
   }
-  const float mean = BlockSum(sum, sums) / static_cast<float>(row.size);
+  const float total = kByWarp ? WarpSum(sum) : BlockSum(sum);
+  const float mean = total / static_cast<float>(row.size);
   const float scale = 1.0f / sqrtf(mean + row.epsilon);
 #pragma unroll
   for (int k = 0; k < kHeldRuns; ++k) {
@@ -106,28 +107,38 @@ __device__ void NormOneRow(const NormRow& row) {
 template <int kRun>
 __global__ void RmsNormKernel(NormShape shape, const __nv_bfloat16* in, __nv_bfloat16* residual,
                               const __nv_bfloat16* gain, __nv_bfloat16* out) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t at = blockIdx.x * shape.size;
-  NormOneRow<kRun>({.in = in + at,
-                    .addend = shape.add_residual ? residual + at : nullptr,
-                    .residual = residual + at,
-                    .gain = gain,
-                    .out = out + at,
-                    .size = static_cast<int>(shape.size),
-                    .epsilon = static_cast<float>(shape.epsilon)});
+  NormOneRow<kRun, false>({.in = in + at,
+                           .addend = shape.add_residual ? residual + at : nullptr,
+                           .residual = residual + at,
+                           .gain = gain,
+                           .out = out + at,
+                           .size = static_cast<int>(shape.size),
+                           .epsilon = static_cast<float>(shape.epsilon)});
 }
 
-template <int kRun>
+// A block a part, or a warp where parts are short.
+template <int kRun, bool kByWarp>
 __global__ void RmsNormPartsKernel(NormShape shape, __nv_bfloat16* data,
                                    const __nv_bfloat16* gain) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
+  const int64_t a_block = kByWarp ? kPartsThreads / 32 : 1;
+  const int64_t index = blockIdx.x * a_block + (kByWarp ? threadIdx.x / 32 : 0);
+  if (index >= shape.rows * shape.parts) {
+    return;
+  }
   __nv_bfloat16* const part =
-      data + blockIdx.x * shape.stride + shape.offset + blockIdx.y * shape.size;
-  NormOneRow<kRun>({.in = part,
-                    .addend = nullptr,
-                    .residual = nullptr,
-                    .gain = gain,
-                    .out = part,
-                    .size = static_cast<int>(shape.size),
-                    .epsilon = static_cast<float>(shape.epsilon)});
+      data + index / shape.parts * shape.stride + shape.offset + index % shape.parts * shape.size;
+  NormOneRow<kRun, kByWarp>({.in = part,
+                             .addend = nullptr,
+                             .residual = nullptr,
+                             .gain = gain,
+                             .out = part,
+                             .size = static_cast<int>(shape.size),
+                             .epsilon = static_cast<float>(shape.epsilon)});
 }
 
 // Few runs a thread: a row is short, and its latency is what counts.
@@ -148,14 +159,10 @@ absl::Status LaunchRmsNorm(const NormShape& shape, const __nv_bfloat16* in, __nv
   if (shape.rows == 0) {
     return absl::OkStatus();
   }
-  const auto blocks = static_cast<unsigned>(shape.rows);
-  if (shape.size % 8 == 0) {
-    RmsNormKernel<8>
-        <<<blocks, ThreadsOf(shape.size / 8), 0, stream>>>(shape, in, residual, gain, out);
-  } else {
-    RmsNormKernel<1><<<blocks, ThreadsOf(shape.size), 0, stream>>>(shape, in, residual, gain, out);
-  }
-  return LastLaunchStatus("rms_norm");
+  const int run = shape.size % 8 == 0 ? 8 : 1;
+  return LaunchOverlapping("rms_norm", run == 8 ? RmsNormKernel<8> : RmsNormKernel<1>,
+                           dim3(static_cast<unsigned>(shape.rows)), ThreadsOf(shape.size / run), 0,
+                           stream, shape, in, residual, gain, out);
 }
 
 absl::Status LaunchRmsNormParts(const NormShape& shape, __nv_bfloat16* data,
@@ -164,13 +171,20 @@ absl::Status LaunchRmsNormParts(const NormShape& shape, __nv_bfloat16* data,
   if (shape.rows == 0 || shape.parts == 0) {
     return absl::OkStatus();
   }
-  const dim3 grid(static_cast<unsigned>(shape.rows), static_cast<unsigned>(shape.parts));
-  if (shape.size % 8 == 0 && shape.stride % 8 == 0 && shape.offset % 8 == 0) {
-    RmsNormPartsKernel<8><<<grid, ThreadsOf(shape.size / 8), 0, stream>>>(shape, data, gain);
-  } else {
-    RmsNormPartsKernel<1><<<grid, ThreadsOf(shape.size), 0, stream>>>(shape, data, gain);
+  const bool is_aligned = shape.size % 8 == 0 && shape.stride % 8 == 0 && shape.offset % 8 == 0;
+  const int run = is_aligned ? 8 : 1;
+  const int64_t parts = shape.rows * shape.parts;
+  if (shape.size <= 32 * run * kHeldRuns) {
+    constexpr int64_t kWarps = kPartsThreads / 32;
+    return LaunchOverlapping("rms_norm parts",
+                             run == 8 ? RmsNormPartsKernel<8, true> : RmsNormPartsKernel<1, true>,
+                             dim3(static_cast<unsigned>((parts + kWarps - 1) / kWarps)),
+                             kPartsThreads, 0, stream, shape, data, gain);
   }
-  return LastLaunchStatus("rms_norm parts");
+  return LaunchOverlapping("rms_norm parts",
+                           run == 8 ? RmsNormPartsKernel<8, false> : RmsNormPartsKernel<1, false>,
+                           dim3(static_cast<unsigned>(parts)), ThreadsOf(shape.size / run), 0,
+                           stream, shape, data, gain);
 }
 
 }  // namespace lastflop

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 #include "kernels/rope/rope.h"
 #include "kernels/rope/rope_cuda.h"
@@ -63,6 +65,8 @@ __device__ TokenPlace PlaceOf(const RopeShape& shape, int64_t token) {
 template <int kRun, typename T>
 __global__ void RopeGqaKernel(RopeShape shape, const float2* table, __nv_bfloat16* qkv, T* keys,
                               T* values) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t token = blockIdx.x;
   const TokenPlace place = PlaceOf(shape, token);
   const int64_t half = shape.rotary_dim / 2;
@@ -108,6 +112,8 @@ template <int kRun, typename T>
 __global__ void RopeMlaKernel(RopeShape shape, const float2* table, const __nv_bfloat16* query,
                               const __nv_bfloat16* latents, int64_t latent_stride,
                               __nv_bfloat16* absorbed, T* cache) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t token = blockIdx.x;
   const TokenPlace place = PlaceOf(shape, token);
   const int64_t half = shape.qk_rope_head_dim / 2;
@@ -157,10 +163,10 @@ absl::Status RunGqa(const RopeShape& shape, const float2* table, __nv_bfloat16* 
   const int64_t runs = ((shape.num_heads + shape.num_kv_heads) * half +
                         shape.num_kv_heads * (2 * shape.head_dim - shape.rotary_dim)) /
                        kRun;
-  RopeGqaKernel<kRun>
-      <<<GridOf(shape.num_sequences * shape.query_tokens, runs), kThreads, 0, stream>>>(
-          shape, table, qkv, static_cast<T*>(cache.keys), static_cast<T*>(cache.values));
-  return LastLaunchStatus("rope gqa");
+  return LaunchOverlapping("rope gqa", RopeGqaKernel<kRun, T>,
+                           GridOf(shape.num_sequences * shape.query_tokens, runs), kThreads, 0,
+                           stream, shape, table, qkv, static_cast<T*>(cache.keys),
+                           static_cast<T*>(cache.values));
 }
 
 template <int kRun, typename T>
@@ -169,10 +175,10 @@ absl::Status RunMla(const RopeShape& shape, const float2* table, const __nv_bflo
                     const DeviceKvCache& cache, cudaStream_t stream) {
   const int64_t runs =
       ((shape.num_heads + 1) * (shape.qk_rope_head_dim / 2) + shape.kv_lora_rank) / kRun;
-  RopeMlaKernel<kRun>
-      <<<GridOf(shape.num_sequences * shape.query_tokens, runs), kThreads, 0, stream>>>(
-          shape, table, query, latents, latent_stride, absorbed, static_cast<T*>(cache.keys));
-  return LastLaunchStatus("rope mla");
+  return LaunchOverlapping("rope mla", RopeMlaKernel<kRun, T>,
+                           GridOf(shape.num_sequences * shape.query_tokens, runs), kThreads, 0,
+                           stream, shape, table, query, latents, latent_stride, absorbed,
+                           static_cast<T*>(cache.keys));
 }
 
 // Calls run(kRun, T{}) with the cache's type and the longest runs that the sizes allow.

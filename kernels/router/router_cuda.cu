@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 #include "kernels/router/router.h"
 #include "kernels/router/router_cuda.h"
@@ -12,10 +13,10 @@ namespace {
 constexpr int kMarkBlocks = 128;    // Each leaves its experts as a bit mask.
 constexpr int kMaxMaskWords = 128;  // 4096 experts.
 
-// Warps, each with a token and its values in shared memory, that a block of so many experts has.
+// Warps, each with a token, that a block of so many experts has: their values lie in shared memory.
 int WarpsOf(int64_t num_experts) { return num_experts <= 1024 ? 4 : 1; }
 
-// The best value of a warp's lanes; the lowest index among equals. Key 0: there is none.
+// The best key of a warp's lanes; the lowest index among equals. Key 0: there is none.
 struct Best {
   uint32_t key;
   uint32_t index;
@@ -25,161 +26,187 @@ __device__ Best BestOfWarp(uint32_t key, uint32_t index) {
   return {best, __reduce_min_sync(kAllLanes, key == best ? index : 0xFFFFFFFFu)};
 }
 
-// The lane's own best of values[lane, lane + 32, ...).
-__device__ Best BestOfLane(const float* values, int count, int lane) {
-  Best best = {0, 0xFFFFFFFFu};
-  for (int i = lane; i < count; i += 32) {
-    const uint32_t key = OrderedKey(values[i]);
-    if (key > best.key) {
-      best = {key, static_cast<uint32_t>(i)};
+// Calls take(i, expert) with the best `count` of a warp's keys, best first, and makes each 0;
+// returns how many there were. keys[i] of a lane is expert 32 i + lane's.
+template <int kPerLane, typename Take>
+__device__ int TakeBest(uint32_t (&keys)[kPerLane], int count, int lane, const Take& take) {
+  for (int taken = 0; taken < count; ++taken) {
+    uint32_t own = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      own = max(own, keys[i]);
     }
-  }
-  return best;
-}
-
-// Calls take(i, index) with the best `count` of `values`, best first, and makes each -infinity;
-// returns how many there were. All lanes of a warp together.
-template <typename Take>
-__device__ int TakeBest(float* values, int num_values, int count, int lane, const Take& take) {
-  Best own = BestOfLane(values, num_values, lane);
-  for (int i = 0; i < count; ++i) {
-    const Best best = BestOfWarp(own.key, own.index);
-    if (best.key == 0) {
-      return i;
+    const uint32_t best = __reduce_max_sync(kAllLanes, own);
+    if (best == 0) {
+      return taken;
     }
-    take(i, static_cast<int>(best.index));
-    if (own.index == best.index) {
-      values[best.index] = -INFINITY;
-      own = BestOfLane(values, num_values, lane);
+    uint32_t index = 0xFFFFFFFFu;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i) {
+      index = keys[i] == best ? static_cast<uint32_t>(32 * i + lane) : index;
+    }
+    const uint32_t expert = __reduce_min_sync(kAllLanes, index);
+    take(taken, static_cast<int>(expert));
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      keys[i] = expert == static_cast<uint32_t>(32 * i + lane) ? 0 : keys[i];
     }
   }
   return count;
 }
 
-__device__ float Sigmoid(float score) { return 1.0f / (1.0f + expf(-score)); }
+__device__ float KeyValue(uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
+}
+
+// A bit a group: the best top_k_groups by worth, which is a group's best value or the sum of its
+// best two. `values` [num_experts] is shared memory. Some lanes share a group.
+__device__ uint64_t BestGroups(const RouterShape& shape, const float* values, int lane) {
+  const int num_groups = static_cast<int>(shape.router.num_groups);
+  const int size = static_cast<int>(shape.num_experts) / num_groups;
+  const bool sums_two = shape.router.scoring == RouterScoring::kSigmoid && size > 1;
+  int lanes = 32;
+  while (lanes > 1 && lanes * num_groups > 32) {
+    lanes /= 2;
+  }
+  uint32_t worth[2] = {0, 0};  // Keys, in the first lane of each group; 64 groups are two a lane.
+  const int group = lane / lanes;
+#pragma unroll
+  for (int pass = 0; pass < 2; ++pass) {
+    const int of_pass = group + 32 * pass;
+    uint32_t first = 0;
+    uint32_t second = 0;
+    for (int i = lane % lanes; i < size && of_pass < num_groups; i += lanes) {
+      const uint32_t key = OrderedKey(values[of_pass * size + i]);
+      second = max(second, min(first, key));
+      first = max(first, key);
+    }
+    for (int offset = lanes / 2; offset > 0; offset /= 2) {
+      const uint32_t other = __shfl_xor_sync(kAllLanes, first, offset);
+      second = max(max(second, __shfl_xor_sync(kAllLanes, second, offset)), min(first, other));
+      first = max(first, other);
+    }
+    if (first != 0 && lane % lanes == 0) {
+      worth[pass] =
+          OrderedKey(KeyValue(first) + (sums_two && second != 0 ? KeyValue(second) : 0.0f));
+    }
+  }
+  uint64_t kept = 0;
+  for (int i = 0; i < shape.router.top_k_groups; ++i) {
+    const int own = worth[1] > worth[0] ? 1 : 0;
+    const Best best = BestOfWarp(max(worth[0], worth[1]), static_cast<uint32_t>(group + 32 * own));
+    if (best.key == 0) {
+      break;
+    }
+    kept |= uint64_t{1} << best.index;
+    worth[0] = best.index == static_cast<uint32_t>(group) ? 0 : worth[0];
+    worth[1] = best.index == static_cast<uint32_t>(group + 32) ? 0 : worth[1];
+  }
+  return kept;
+}
+
+__device__ float Sigmoid(float score) { return __fdividef(1.0f, 1.0f + __expf(-score)); }
 
 // What softmax needs of a token's scores.
 struct Softmax {
   float max;
   float sum;
 };
-__device__ Softmax SoftmaxOf(const float* scores, int count, int lane) {
+template <int kPerLane>
+__device__ Softmax SoftmaxOf(const float (&scores)[kPerLane]) {
   float max = -INFINITY;
-  for (int e = lane; e < count; e += 32) {
-    max = fmaxf(max, scores[e]);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    max = fmaxf(max, scores[i]);
   }
   max = WarpMax(max);
   float sum = 0;
-  for (int e = lane; e < count; e += 32) {
-    sum += expf(scores[e] - max);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    sum += expf(scores[i] - max);
   }
   return {max, WarpSum(sum)};
 }
 
-// Makes the values of groups that take no part -infinity. A group's worth is its best value, or the
-// sum of its best two.
-__device__ void KeepBestGroups(const RouterShape& shape, float* values, int lane) {
-  const int num_groups = static_cast<int>(shape.router.num_groups);
-  const int size = static_cast<int>(shape.num_experts) / num_groups;
-  const bool sums_two = shape.router.scoring == RouterScoring::kSigmoid && size > 1;
-  float worth[2] = {-INFINITY, -INFINITY};  // Of groups lane and lane + 32.
-  for (int group = 0; group < num_groups; ++group) {
-    const float* const members = values + group * size;
-    uint32_t first = 0;  // The lane's best two keys.
-    uint32_t second = 0;
-    for (int i = lane; i < size; i += 32) {
-      const uint32_t key = OrderedKey(members[i]);
-      second = max(second, min(first, key));
-      first = max(first, key);
-    }
-    const auto value_of = [](uint32_t key) {
-      return key == 0 ? -INFINITY
-                      : __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
-    };
-    const uint32_t best = __reduce_max_sync(kAllLanes, first);
-    float sum = value_of(best);
-    if (sums_two) {
-      const unsigned holders = __ballot_sync(kAllLanes, first == best);
-      const bool gives_second = lane == __ffs(static_cast<int>(holders)) - 1;
-      const uint32_t next = __reduce_max_sync(kAllLanes, gives_second ? second : first);
-      sum += next == 0 ? 0.0f : value_of(next);
-    }
-    if (lane == group % 32) {
-      worth[group / 32] = sum;
-    }
-  }
-  uint64_t kept = 0;
-  for (int i = 0; i < shape.router.top_k_groups; ++i) {
-    const uint32_t keys[2] = {OrderedKey(worth[0]), OrderedKey(worth[1])};
-    const int own = keys[1] > keys[0] ? 1 : 0;
-    const Best best = BestOfWarp(keys[own], static_cast<uint32_t>(lane + 32 * own));
-    if (best.key == 0) {
-      break;
-    }
-    kept |= uint64_t{1} << best.index;
-    if (lane == static_cast<int>(best.index) % 32) {
-      worth[best.index / 32] = -INFINITY;
-    }
-  }
-  for (int e = lane; e < shape.num_experts; e += 32) {
-    if ((kept >> (e / size) & 1) == 0) {
-      values[e] = -INFINITY;
-    }
-  }
-}
+// One token of a warp: keys by which it chooses, and in shared memory what weighs (scores, or their
+// sigmoids), [num_experts].
+template <int kPerLane>
+struct Token {
+  uint32_t keys[kPerLane];
+  float* plain;
+  Softmax softmax;  // Over all experts, where it is needed.
+};
 
-// Writes the values by which a token chooses to shared memory.
-__device__ void MakeValues(const RouterShape& shape, const float* scores, const float* bias,
-                           float* values, int lane) {
+template <int kPerLane>
+__device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scores,
+                                     const float* bias, float* plain, int lane) {
   const int num_experts = static_cast<int>(shape.num_experts);
-  Softmax softmax = {0, 1};
   const bool is_sigmoid = shape.router.scoring == RouterScoring::kSigmoid;
-  if (!is_sigmoid && shape.router.has_bias) {
-    softmax = SoftmaxOf(scores, num_experts, lane);
+  const bool has_bias = shape.router.has_bias;
+  const bool divides = shape.router.renormalize || shape.router.softmax_after_top_k;
+  Token<kPerLane> token = {.plain = plain, .softmax = {0, 1}};
+  float values[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = 32 * i + lane;
+    values[i] = e < num_experts ? scores[e] : -INFINITY;
   }
-  const float inverse = 1.0f / softmax.sum;
-  for (int e = lane; e < num_experts; e += 32) {
-    float value = scores[e];
-    if (is_sigmoid) {
-      value = Sigmoid(value);
-    } else if (shape.router.has_bias) {
-      value = expf(value - softmax.max) * inverse;
+  if (!is_sigmoid && (has_bias || !divides)) {
+    token.softmax = SoftmaxOf(values);
+  }
+  const float inverse = 1.0f / token.softmax.sum;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = 32 * i + lane;
+    if (e < num_experts) {
+      const float weighs = is_sigmoid ? Sigmoid(values[i]) : values[i];
+      plain[e] = weighs;
+      const bool by_softmax = !is_sigmoid && has_bias;
+      const float value = by_softmax ? expf(weighs - token.softmax.max) * inverse : weighs;
+      values[i] = has_bias ? value + bias[e] : value;
     }
-    values[e] = shape.router.has_bias ? value + bias[e] : value;
+    token.keys[i] = OrderedKey(values[i]);
+  }
+  if (shape.router.num_groups > 1 && shape.router.top_k_groups < shape.router.num_groups) {
+    // Groups are contiguous: their values go through shared memory.
+    float* const all = plain + num_experts;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (32 * i + lane < num_experts) {
+        all[32 * i + lane] = values[i];
+      }
+    }
+    __syncwarp();
+    const uint64_t kept = BestGroups(shape, all, lane);
+    const int size = num_experts / static_cast<int>(shape.router.num_groups);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = 32 * i + lane;
+      token.keys[i] = e < num_experts && (kept >> (e / size) & 1) != 0 ? token.keys[i] : 0;
+    }
   }
   __syncwarp();
-  if (shape.router.num_groups > 1 && shape.router.top_k_groups < shape.router.num_groups) {
-    KeepBestGroups(shape, values, lane);
-    __syncwarp();
-  }
+  return token;
 }
 
 // Weights of a token's `count` chosen experts; lane l has numbers l and l + 32 of them.
-__device__ void WriteWeights(const RouterShape& shape, const float* scores, int count,
-                             const int (&chosen)[2], int lane, float* weights) {
+__device__ void WriteWeights(const RouterShape& shape, const float* plain, const Softmax& softmax,
+                             int count, const int (&chosen)[2], int lane, float* weights) {
   const bool divides = shape.router.renormalize || shape.router.softmax_after_top_k;
   const bool is_sigmoid = shape.router.scoring == RouterScoring::kSigmoid;
-  Softmax softmax = {0, 1};
-  if (!is_sigmoid && !divides) {
-    softmax = SoftmaxOf(scores, static_cast<int>(shape.num_experts), lane);
-  } else if (!is_sigmoid) {
-    // The sum over all experts cancels where the chosen are divided by their own sum.
-    float max = -INFINITY;
-    for (int i = 0; i < 2; ++i) {
-      max = fmaxf(max, lane + 32 * i < count ? scores[chosen[i]] : -INFINITY);
-    }
-    softmax.max = WarpMax(max);
-  }
-  float own[2] = {0, 0};
+  float own[2];
   for (int i = 0; i < 2; ++i) {
-    if (lane + 32 * i < count) {
-      const float score = scores[chosen[i]];
-      own[i] = is_sigmoid ? Sigmoid(score) : expf(score - softmax.max);
-    }
+    own[i] = lane + 32 * i < count ? plain[chosen[i]] : -INFINITY;
+  }
+  // The sum over all experts cancels where the chosen are divided by their own sum.
+  const float max = is_sigmoid ? 0 : divides ? WarpMax(fmaxf(own[0], own[1])) : softmax.max;
+  for (int i = 0; i < 2; ++i) {
+    const float weight = is_sigmoid ? own[i] : expf(own[i] - max);
+    own[i] = lane + 32 * i < count ? weight : 0;
   }
   const float sum = WarpSum(own[0] + own[1]);
-  const float divisor = divides ? sum : softmax.sum;
-  const float factor = static_cast<float>(shape.router.scaling_factor) / divisor;
+  const float factor =
+      static_cast<float>(shape.router.scaling_factor) / (divides ? sum : softmax.sum);
   for (int i = 0; i < 2; ++i) {
     if (lane + 32 * i < shape.top_k) {
       weights[lane + 32 * i] = lane + 32 * i < count ? own[i] * factor : 0.0f;
@@ -188,60 +215,65 @@ __device__ void WriteWeights(const RouterShape& shape, const float* scores, int 
 }
 
 // A warp a token. Masks (of MarkKernel's blocks) say who is in the batch; null: all.
+template <int kPerLane>
 __global__ void RouterKernel(RouterShape shape, const float* scores, const float* bias,
                              const uint32_t* masks, int num_masks, int32_t* expert_ids,
                              float* weights) {
   extern __shared__ float all_values[];
   __shared__ uint32_t in_batch[kMaxMaskWords];
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int num_experts = static_cast<int>(shape.num_experts);
-  const int mask_words = (num_experts + 31) / 32;
+  const int lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32;
   if (masks != nullptr) {
+    const int mask_words = (num_experts + 31) / 32;
     for (int word = threadIdx.x; word < mask_words; word += blockDim.x) {
-      uint32_t bits = 0;
-      for (int i = 0; i < num_masks; ++i) {
-        bits |= masks[i * mask_words + word];
-      }
-      in_batch[word] = bits;
+      in_batch[word] = 0;
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < num_masks * mask_words; i += blockDim.x) {
+      atomicOr(&in_batch[i % mask_words], masks[i]);
     }
     __syncthreads();
   }
-  const int lane = threadIdx.x % 32;
-  const int warp = threadIdx.x / 32;
-  const int64_t token = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
-  if (token >= shape.num_tokens) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (index >= shape.num_tokens) {
     return;
   }
-  float* const values = all_values + warp * num_experts;
-  const float* const token_scores = scores + token * num_experts;
-  MakeValues(shape, token_scores, bias, values, lane);
+  Token<kPerLane> token = ReadToken<kPerLane>(shape, scores + index * num_experts, bias,
+                                              all_values + warp * 2 * num_experts, lane);
   if (masks != nullptr) {
-    for (int e = lane; e < num_experts; e += 32) {
-      if ((in_batch[e / 32] >> (e % 32) & 1) == 0) {
-        values[e] = -INFINITY;
-      }
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const bool is_there = 32 * i < num_experts && (in_batch[i] >> lane & 1) != 0;
+      token.keys[i] = is_there ? token.keys[i] : 0;
     }
-    __syncwarp();
   }
   int chosen[2] = {-1, -1};
   const int count =
-      TakeBest(values, num_experts, static_cast<int>(shape.top_k), lane, [&](int i, int expert) {
-        if (lane == i % 32) {
-          chosen[i / 32] = expert;
-        }
+      TakeBest(token.keys, static_cast<int>(shape.top_k), lane, [&](int i, int expert) {
+        chosen[0] = i == lane ? expert : chosen[0];
+        chosen[1] = i == lane + 32 ? expert : chosen[1];
       });
   for (int i = 0; i < 2; ++i) {
     if (lane + 32 * i < shape.top_k) {
-      expert_ids[token * shape.top_k + lane + 32 * i] = chosen[i];
+      expert_ids[index * shape.top_k + lane + 32 * i] = chosen[i];
     }
   }
-  WriteWeights(shape, token_scores, count, chosen, lane, weights + token * shape.top_k);
+  WriteWeights(shape, token.plain, token.softmax, count, chosen, lane,
+               weights + index * shape.top_k);
 }
 
 // The experts that any token has among its best opportunistic_keep: a bit mask a block.
+template <int kPerLane>
 __global__ void MarkKernel(RouterShape shape, const float* scores, const float* bias,
                            uint32_t* masks) {
   extern __shared__ float all_values[];
   __shared__ uint32_t in_batch[kMaxMaskWords];
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int num_experts = static_cast<int>(shape.num_experts);
   const int mask_words = (num_experts + 31) / 32;
   const int lane = threadIdx.x % 32;
@@ -251,11 +283,11 @@ __global__ void MarkKernel(RouterShape shape, const float* scores, const float* 
     in_batch[word] = 0;
   }
   __syncthreads();
-  float* const values = all_values + warp * num_experts;
-  for (int64_t token = static_cast<int64_t>(blockIdx.x) * warps + warp; token < shape.num_tokens;
-       token += static_cast<int64_t>(gridDim.x) * warps) {
-    MakeValues(shape, scores + token * num_experts, bias, values, lane);
-    TakeBest(values, num_experts, static_cast<int>(shape.opportunistic_keep), lane,
+  for (int64_t index = static_cast<int64_t>(blockIdx.x) * warps + warp; index < shape.num_tokens;
+       index += static_cast<int64_t>(gridDim.x) * warps) {
+    Token<kPerLane> token = ReadToken<kPerLane>(shape, scores + index * num_experts, bias,
+                                                all_values + warp * 2 * num_experts, lane);
+    TakeBest(token.keys, static_cast<int>(shape.opportunistic_keep), lane,
              [&](int /*i*/, int expert) {
                if (lane == 0) {
                  atomicOr(&in_batch[expert / 32], 1u << (expert % 32));
@@ -271,6 +303,24 @@ __global__ void MarkKernel(RouterShape shape, const float* scores, const float* 
 
 bool IsLimited(const RouterShape& shape) {
   return shape.opportunistic_keep > 0 && shape.opportunistic_keep < shape.top_k;
+}
+
+template <int kPerLane>
+absl::Status Run(const RouterShape& shape, const float* scores, const float* bias,
+                 int32_t* expert_ids, float* weights, void* workspace, cudaStream_t stream) {
+  const int warps = WarpsOf(shape.num_experts);
+  const int64_t blocks = (shape.num_tokens + warps - 1) / warps;
+  const int64_t shared_bytes = 2 * warps * shape.num_experts * int64_t{sizeof(float)};
+  auto* const masks = IsLimited(shape) ? static_cast<uint32_t*>(workspace) : nullptr;
+  const int num_masks = static_cast<int>(std::min<int64_t>(kMarkBlocks, blocks));
+  if (masks != nullptr) {
+    LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("router, opportunistic", MarkKernel<kPerLane>,
+                                               dim3(static_cast<unsigned>(num_masks)), 32 * warps,
+                                               shared_bytes, stream, shape, scores, bias, masks));
+  }
+  return LaunchOverlapping("router", RouterKernel<kPerLane>, dim3(static_cast<unsigned>(blocks)),
+                           32 * warps, shared_bytes, stream, shape, scores, bias, masks, num_masks,
+                           expert_ids, weights);
 }
 
 }  // namespace
@@ -289,19 +339,13 @@ absl::Status LaunchRouter(const RouterShape& shape, const float* scores, const f
   if (shape.num_tokens == 0) {
     return absl::OkStatus();
   }
-  const int warps = WarpsOf(shape.num_experts);
-  const int64_t blocks = (shape.num_tokens + warps - 1) / warps;
-  const size_t shared_bytes = static_cast<size_t>(warps * shape.num_experts) * sizeof(float);
-  auto* const masks = IsLimited(shape) ? static_cast<uint32_t*>(workspace) : nullptr;
-  const int num_masks = static_cast<int>(std::min<int64_t>(kMarkBlocks, blocks));
-  if (masks != nullptr) {
-    MarkKernel<<<static_cast<unsigned>(num_masks), 32 * warps, shared_bytes, stream>>>(
-        shape, scores, bias, masks);
-    LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("router, opportunistic"));
-  }
-  RouterKernel<<<static_cast<unsigned>(blocks), 32 * warps, shared_bytes, stream>>>(
-      shape, scores, bias, masks, num_masks, expert_ids, weights);
-  return LastLaunchStatus("router");
+  // Experts a lane: their keys are registers.
+  const auto run = shape.num_experts <= 128   ? Run<4>
+                   : shape.num_experts <= 256 ? Run<8>
+                   : shape.num_experts <= 384 ? Run<12>
+                   : shape.num_experts <= 512 ? Run<16>
+                                              : Run<128>;
+  return run(shape, scores, bias, expert_ids, weights, workspace, stream);
 }
 
 }  // namespace lastflop

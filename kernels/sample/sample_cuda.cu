@@ -1,7 +1,8 @@
 #include <algorithm>
 
 #include "common/status_macros.h"
-#include "gpu/cuda_status.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_ops.cuh"
 #include "kernels/sample/sample_cuda.h"
 
@@ -35,6 +36,8 @@ __device__ Candidate WarpBest(Candidate best) {
 // Block (chunk, token): the best of a chunk of a token's logits, to best[chunk, token].
 __global__ void ChunkKernel(SampleShape shape, const float* logits, Candidate* best) {
   __shared__ Candidate warps[kThreads / 32];
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t token = blockIdx.y;
   const int64_t begin = blockIdx.x * kChunk;
   const int64_t end = min(shape.vocab_rows, begin + kChunk);
@@ -62,6 +65,8 @@ __global__ void ChunkKernel(SampleShape shape, const float* logits, Candidate* b
 // A warp a token: the best of [count, num_tokens] candidates, to either output that is not null.
 __global__ void ChooseKernel(int64_t num_tokens, int count, const Candidate* candidates,
                              Candidate* best, int32_t* token_ids) {
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   const int64_t token = static_cast<int64_t>(blockIdx.x) * (kChooseThreads / 32) + threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   if (token >= num_tokens) {
@@ -86,9 +91,10 @@ int64_t NumChunks(const SampleShape& shape) { return (shape.vocab_rows + kChunk 
 absl::Status LaunchChoose(int64_t num_tokens, int64_t count, const Candidate* candidates,
                           Candidate* best, int32_t* token_ids, cudaStream_t stream) {
   constexpr int64_t kTokens = kChooseThreads / 32;
-  ChooseKernel<<<static_cast<unsigned>((num_tokens + kTokens - 1) / kTokens), kChooseThreads, 0,
-                 stream>>>(num_tokens, static_cast<int>(count), candidates, best, token_ids);
-  return LastLaunchStatus("sample, choice");
+  return LaunchOverlapping("sample, choice", ChooseKernel,
+                           dim3(static_cast<unsigned>((num_tokens + kTokens - 1) / kTokens)),
+                           kChooseThreads, 0, stream, num_tokens, static_cast<int>(count),
+                           candidates, best, token_ids);
 }
 
 absl::Status LaunchBoth(const SampleShape& shape, const float* logits, Candidate* best,
@@ -102,8 +108,8 @@ absl::Status LaunchBoth(const SampleShape& shape, const float* logits, Candidate
   }
   auto* const of_chunks = static_cast<Candidate*>(workspace);
   const dim3 grid(static_cast<unsigned>(NumChunks(shape)), static_cast<unsigned>(shape.num_tokens));
-  ChunkKernel<<<grid, kThreads, 0, stream>>>(shape, logits, of_chunks);
-  LASTFLOP_RETURN_IF_ERROR(LastLaunchStatus("sample"));
+  LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("sample", ChunkKernel, grid, kThreads, 0, stream,
+                                             shape, logits, of_chunks));
   return LaunchChoose(shape.num_tokens, NumChunks(shape), of_chunks, best, token_ids, stream);
 }
 

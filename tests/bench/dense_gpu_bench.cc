@@ -1,4 +1,6 @@
-// Times the dense CUDA kernels: dense_gpu_bench [attention|small|all]
+// Times the dense CUDA kernels: dense_gpu_bench [attention|small|all [CASE [BATCH]]]
+//
+// CASE is the start of a case's name: attention cases that begin with it, at BATCH.
 //
 // A line of JSON a case. Times are the median over replays of a CUDA graph of many launches, per
 // launch, gaps between launches included. Attention walks over as many layers as hold four times
@@ -80,7 +82,8 @@ struct Times {
 
 class Bench {
  public:
-  Bench() {
+  Bench(std::string only_case, int64_t only_batch)
+      : only_case_(std::move(only_case)), only_batch_(only_batch) {
     auto stream = Stream::Create();
     Check(stream.status());
     stream_ = std::move(*stream);
@@ -115,9 +118,14 @@ class Bench {
   }
 
   cudaStream_t stream() const { return stream_->get(); }
+  bool Wants(const std::string& name, int64_t batch) const {
+    return name.rfind(only_case_, 0) == 0 && (only_batch_ == 0 || batch == only_batch_);
+  }
   int num_sms = 0;
 
  private:
+  const std::string only_case_;
+  const int64_t only_batch_;
   std::optional<Stream> stream_;
 };
 
@@ -128,6 +136,9 @@ void PrintTimes(const std::string& fields, const Times& times) {
 }
 
 void TimeAttention(Bench& bench, const std::string& name, const AttentionShape& shape) {
+  if (!bench.Wants(name, shape.num_sequences)) {
+    return;
+  }
   const AttentionWidths widths = WidthsOf(shape);
   const bool is_gqa = shape.kind == AttentionKind::kGqa;
   const int64_t tokens = shape.num_sequences * shape.query_tokens;
@@ -385,7 +396,7 @@ void TimeSmall(Bench& bench) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
-  lastflop::Bench bench;
+  lastflop::Bench bench(argc > 2 ? argv[2] : "", argc > 3 ? std::atoll(argv[3]) : 0);
   if (what == "attention" || what == "all") {
     lastflop::TimeAllAttention(bench);
   }
