@@ -2,7 +2,12 @@
 
 find_program(LASTFLOP_CCACHE ccache)
 if(LASTFLOP_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${LASTFLOP_CCACHE})
+  # The base folder lets every build folder of this tree (and of a clone of it) share one cache;
+  # the rest is what ccache wants for precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${LASTFLOP_CCACHE})
 endif()
 
 # Finds a package or says which Debian or Ubuntu package to install.

@@ -1,5 +1,6 @@
-# The target lastflop_headers: every header of ours compiles alone. Each is included by a file of
-# its own, which is parsed and never turned into code.
+# The target lastflop_headers: every header of ours compiles alone. x.h that has a x.cc has been
+# shown to by it, as x.cc includes it first (tools/check_layers.py). Each of the others is included
+# by a file of its own, which is parsed and never turned into code.
 function(lastflop_add_headers_target)
   # kernels/cpu/vector.h is for files that are compiled for AVX2.
   set(vector_flags)
@@ -13,6 +14,10 @@ function(lastflop_add_headers_target)
     foreach(header IN LISTS headers)
       # These include the CUDA toolkit; nvcc reads them with the .cu that they belong to.
       if(header MATCHES "^gpu/|_launch\\.h$|_cuda\\.h$|/cuda_[^/]*\\.h$")
+        continue()
+      endif()
+      cmake_path(REPLACE_EXTENSION header LAST_ONLY .cc OUTPUT_VARIABLE source)
+      if(EXISTS ${CMAKE_SOURCE_DIR}/${source})
         continue()
       endif()
       set(unit ${CMAKE_BINARY_DIR}/headers/${header}.cc)

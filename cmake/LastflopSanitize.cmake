@@ -1,12 +1,28 @@
 # LASTFLOP_SANITIZE=address,undefined or thread: one build folder per choice (presets asan, tsan).
+# The product is instrumented and built several files at a time, which shares what they include and
+# instantiate. Tests are instrumented for `thread` only, which must see every access: for the others
+# their objects are the plain build's, so that ccache has them.
 set(LASTFLOP_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
+
+# Line numbers in a backtrace are worth their compile time, variables are not.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+
+# What is compiled into the binaries, and what only tests are made of.
+add_library(lastflop_product_flags INTERFACE)
+add_library(lastflop_test_flags INTERFACE)
+# Tests run for a moment and are compiled for longer. -pthread, which some libraries ask for, is for
+# all: they share a precompiled header.
+target_compile_options(lastflop_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1;-pthread>)
+
 if(LASTFLOP_SANITIZE)
-  # -O1 keeps stacks readable and the tests quick enough; -g1 is lines without variables.
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
-  add_compile_options(-fsanitize=${LASTFLOP_SANITIZE} -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer)
+  set(instrumented -fsanitize=${LASTFLOP_SANITIZE} -fno-sanitize-recover=all
+                   -fno-omit-frame-pointer)
+  # -O1 keeps stacks readable and the tests quick enough. A type of a .cc file may have members of
+  # types that only it knows: one file that includes it looks like a header to the compiler.
+  target_compile_options(lastflop_product_flags INTERFACE
+    -O1 -UNDEBUG -Wno-subobject-linkage ${instrumented})
+  if(LASTFLOP_SANITIZE STREQUAL "thread")
+    target_compile_options(lastflop_test_flags INTERFACE ${instrumented})
+  endif()
   add_link_options(-fsanitize=${LASTFLOP_SANITIZE})
-else()
-  # Line numbers in a backtrace are worth their compile time, variables are not.
-  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 endif()

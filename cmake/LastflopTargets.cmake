@@ -10,15 +10,21 @@ endif()
 target_compile_options(lastflop_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${LASTFLOP_WARNING_FLAGS}>")
 
-# lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...])
-# One static library lastflop::NAME; includes are written from the root of the repository.
+# lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...] [ALONE a.cc ...])
+# One static library lastflop::NAME; includes are written from the root of the repository. ALONE: those
+# of SOURCES that share a name of their anonymous namespace with another; sanitizer builds compile
+# several of the others as one file.
 function(lastflop_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(lastflop_${name} STATIC ${ARG_SOURCES})
   add_library(lastflop::${name} ALIAS lastflop_${name})
   target_include_directories(lastflop_${name} PUBLIC ${CMAKE_SOURCE_DIR})
-  target_link_libraries(lastflop_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS}
-                                                                    lastflop_warnings)
+  target_link_libraries(lastflop_${name} PUBLIC ${ARG_DEPS}
+    PRIVATE ${ARG_PRIVATE_DEPS} lastflop_warnings lastflop_product_flags)
+  if(LASTFLOP_SANITIZE)
+    set_target_properties(lastflop_${name} PROPERTIES UNITY_BUILD ON)
+    set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # lastflop_add_executable(NAME SOURCES a.cc ... DEPS lib ...)
@@ -26,7 +32,7 @@ function(lastflop_add_executable name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} lastflop_warnings)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} lastflop_warnings lastflop_product_flags)
 endfunction()
 
 # lastflop_add_test(NAME x_test SOURCES x_test.cc ... DEPS lib ... [LABELS unit|e2e|gpu|multigpu]
@@ -45,7 +51,9 @@ function(lastflop_add_test)
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_include_directories(${ARG_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} lastflop_test_main lastflop_warnings)
+  target_link_libraries(${ARG_NAME} PRIVATE
+    ${ARG_DEPS} lastflop_test_main lastflop_test_flags lastflop_warnings)
+  target_precompile_headers(${ARG_NAME} REUSE_FROM lastflop_test_pch)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT TARGET tests_${room})
     add_custom_target(tests_${room})

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that includes go one way (docs/architecture.md) and that each library stays in its room.
+"""Checks that includes go one way (docs/architecture.md), that each library stays in its room, and
+that x.cc includes x.h first, which shows that x.h compiles on its own.
 
 usage: check_layers.py [ROOT]
 Prints FILE:LINE: message for every include that breaks a rule; exits 1 when there is one.
@@ -97,12 +98,19 @@ def check_tree(root):
                 if not name.endswith(SOURCES):
                     continue
                 path = os.path.join(folder, name)
+                header = path[:-len(".cc")] + ".h"
+                if not (name.endswith(".cc") and os.path.exists(header)):
+                    header = None
                 with open(path, encoding="utf-8") as lines:
                     for number, line in enumerate(lines, start=1):
                         match = INCLUDE.match(line)
                         if not match:
                             continue
                         quoted, target = match.group(1) == '"', match.group(2)
+                        if header and os.path.relpath(header, root) != target:
+                            yield (os.path.relpath(path, root), number, target,
+                                   "a file's own header comes first")
+                        header = None
                         rule = check_include(room, name, quoted, target)
                         if rule:
                             yield os.path.relpath(path, root), number, target, rule

@@ -55,6 +55,16 @@ class CheckLayersTest(unittest.TestCase):
     def test_wants_paths_from_the_root(self):
         self.assertEqual(self.broken("step/op.cc", '#include "op.h"'), 1)
 
+    def test_wants_the_own_header_first(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "step"))
+            for name, text in {"a.h": "", "b.h": "", "a.cc": '#include "step/a.h"\n',
+                               "b.cc": '#include <string>\n\n#include "step/b.h"\n',
+                               "c.cc": "#include <string>\n"}.items():
+                with open(os.path.join(root, "step", name), "w", encoding="utf-8") as out:
+                    out.write(text)
+            self.assertEqual([path for path, *_ in check_layers.check_tree(root)], ["step/b.cc"])
+
     def test_holds_for_this_tree(self):
         self.assertEqual(list(check_layers.check_tree(ROOT)), [])
 
