@@ -2,35 +2,44 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "planner/claim.h"
 
 namespace lastflop {
 namespace {
 
-constexpr size_t kLeastSamples = 6;
+constexpr size_t kLeastSamples = 4;  // On each side.
+constexpr size_t kMostSamples = 32;
+// Of a normal distribution: standard deviation over median absolute deviation, and standard error
+// of the median over that of the mean.
+constexpr double kDeviationOverMad = 1.4826;
+constexpr double kErrorOfMedian = 1.2533;
 
-struct Scatter {
-  double mean_us = 0;
-  double relative_error = 0;  // Standard error of the mean over the mean.
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  const double upper = *middle;
+  return values.size() % 2 == 1 ? upper : (upper + *std::max_element(values.begin(), middle)) / 2;
+}
+
+// Of the logarithms of the samples: one that took twenty times as long counts as one.
+struct Centre {
+  double median = 0;
+  double standard_error = 0;
 };
 
-Scatter BaselineScatter(std::span<const PairSample> samples) {
-  const auto count = static_cast<double>(samples.size());
-  double sum = 0;
-  for (const PairSample& sample : samples) {
-    sum += sample.pair.baseline_us;
+Centre CentreOf(const std::vector<double>& logs) {
+  Centre centre{.median = MedianOf(logs)};
+  std::vector<double> distances;
+  for (const double value : logs) {
+    distances.push_back(std::abs(value - centre.median));
   }
-  Scatter scatter{.mean_us = sum / count};
-  double squares = 0;
-  for (const PairSample& sample : samples) {
-    squares += std::pow(sample.pair.baseline_us - scatter.mean_us, 2);
-  }
-  if (samples.size() > 1) {
-    scatter.relative_error = std::sqrt(squares / (count - 1) / count) / scatter.mean_us;
-  }
-  return scatter;
+  centre.standard_error = kErrorOfMedian * kDeviationOverMad * MedianOf(std::move(distances)) /
+                          std::sqrt(static_cast<double>(logs.size()));
+  return centre;
 }
 
 std::vector<const AttemptRecord*> AttemptsAt(std::span<const PooledTrial> trials, int point_index) {
@@ -56,45 +65,47 @@ std::vector<const AttemptRecord*> AttemptsAt(std::span<const PooledTrial> trials
 
 std::optional<CampaignDrift> DriftOverCampaign(std::span<const PooledTrial> trials,
                                                int point_index) {
-  const std::vector<const AttemptRecord*> attempts = AttemptsAt(trials, point_index);
-  if (attempts.empty()) {
+  std::vector<double> logs;
+  for (const AttemptRecord* attempt : AttemptsAt(trials, point_index)) {
+    for (const PairSample& sample : attempt->result.samples) {
+      logs.push_back(std::log(sample.pair.baseline_us));
+    }
+  }
+  const size_t num_samples = std::min(logs.size() / 4, kMostSamples);
+  if (num_samples < kLeastSamples) {
     return std::nullopt;
   }
-  std::span<const PairSample> first = attempts.front()->result.samples;
-  std::span<const PairSample> last = attempts.back()->result.samples;
-  if (attempts.size() == 1) {
-    const size_t third = first.size() / 3;
-    first = first.first(third);
-    last = last.last(third);
-  }
-  if (first.size() + last.size() < kLeastSamples || first.empty() || last.empty()) {
-    return std::nullopt;
-  }
-  const Scatter before = BaselineScatter(first);
-  const Scatter after = BaselineScatter(last);
-  const double ratio = after.mean_us / before.mean_us;
+  const auto count = static_cast<ptrdiff_t>(num_samples);
+  const Centre first = CentreOf({logs.begin(), logs.begin() + count});
+  const Centre last = CentreOf({logs.end() - count, logs.end()});
+  const double ratio = std::exp(last.median - first.median);
   return CampaignDrift{
       .relative = ratio - 1,
-      .standard_error = ratio * std::hypot(before.relative_error, after.relative_error)};
+      .standard_error = ratio * std::hypot(first.standard_error, last.standard_error)};
 }
 
 std::vector<std::string> DriftWarnings(const Campaign& campaign,
                                        std::span<const BaselinePoint> baseline) {
   std::vector<std::string> warnings;
-  for (const Intervention& intervention : campaign.interventions) {
-    if (!intervention.claim.has_value()) {
+  for (const BaselinePoint& point : baseline) {
+    if (!point.drift.has_value()) {
       continue;
     }
-    const double claimed = std::abs(intervention.claim->low - 1);
-    for (const BaselinePoint& point : baseline) {
-      const Point& asked = campaign.points[static_cast<size_t>(point.point_index)];
-      if (point.drift.has_value() && ClaimsPoint(*intervention.claim, asked) &&
-          std::abs(*point.drift) > std::max(claimed, 2 * point.drift_error.value_or(0))) {
-        warnings.push_back(absl::StrFormat(
-            "the baseline drifted by %+.1f%% between its first and last samples at %s, more than "
-            "the %.1f%% that %s claims",
-            100 * *point.drift, point.label, 100 * claimed, intervention.id));
+    const Point& asked = campaign.points[static_cast<size_t>(point.point_index)];
+    std::vector<std::string> exceeded;
+    for (const Intervention& intervention : campaign.interventions) {
+      if (intervention.claim.has_value() && ClaimsPoint(*intervention.claim, asked) &&
+          std::abs(*point.drift) > std::abs(intervention.claim->low - 1)) {
+        exceeded.push_back(absl::StrFormat("%s (%.1f%%)", intervention.id,
+                                           100 * std::abs(intervention.claim->low - 1)));
       }
+    }
+    if (!exceeded.empty()) {
+      warnings.push_back(absl::StrFormat(
+          "the baseline drifted by %+.1f%% (standard error %.1f%%) between its first and last "
+          "samples at %s, more than is claimed by %s",
+          100 * *point.drift, 100 * point.drift_error.value_or(0), point.label,
+          absl::StrJoin(exceeded, ", ")));
     }
   }
   return warnings;

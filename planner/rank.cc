@@ -5,6 +5,8 @@
 #include <limits>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +15,8 @@
 #include "planner/economics.h"
 #include "planner/sequence.h"
 #include "planner/surroundings.h"
+#include "stats/estimate.h"
+#include "stats/judge.h"
 
 namespace lastflop {
 namespace {
@@ -109,6 +113,56 @@ std::string OrderNote(RankingOrder asked, RankingOrder used) {
                       "effort, lower tier, id");
 }
 
+// Progress is made at every report, while something is measured.
+constexpr size_t kMostCandidates = 8;
+
+struct Candidate {
+  const TrialRecord* trial = nullptr;  // Outlives this.
+  std::vector<Pair> pairs;
+  double speedup = 0;  // Ratio of means.
+};
+
+// Trials, finished or not, that look faster than the baseline.
+std::vector<Candidate> CandidatesOf(const CampaignResults& results) {
+  std::unordered_map<std::string, std::vector<Pair>> pairs_of;
+  for (const AttemptRecord& attempt : results.attempts) {
+    if (attempt.authoritative && !attempt.result.failure.has_value()) {
+      for (const PairSample& sample : attempt.result.samples) {
+        pairs_of[attempt.result.trial_id].push_back(sample.pair);
+      }
+    }
+  }
+  std::vector<Candidate> candidates;
+  for (const TrialRecord& trial : results.trials) {
+    const auto found = pairs_of.find(trial.spec.trial_id);
+    const auto point = static_cast<size_t>(trial.spec.point_index);
+    if (found == pairs_of.end() || trial.spec.intervention_id == kBaselineId ||
+        trial.failure.has_value() || point >= results.campaign.points.size()) {
+      continue;
+    }
+    double baseline_us = 0;
+    double variant_us = 0;
+    for (const Pair& pair : found->second) {
+      baseline_us += pair.baseline_us;
+      variant_us += pair.variant_us;
+    }
+    if (baseline_us > variant_us * (1 + results.campaign.measure.min_effect)) {
+      candidates.push_back({&trial, std::move(found->second), baseline_us / variant_us});
+    }
+  }
+  return candidates;
+}
+
+// At a confidence that holds for all comparisons together: what passes, a ranking calls faster too.
+bool IsProvenFaster(const std::vector<Pair>& pairs, const MeasureOptions& measure,
+                    double num_compared) {
+  EstimateOptions options;
+  options.confidence = 1 - (1 - measure.confidence) / std::max(1.0, num_compared);
+  options.half_width = measure.half_width;
+  const absl::StatusOr<Estimate> estimate = EstimateSpeedup(pairs, options);
+  return estimate.ok() && JudgeEffect(*estimate, measure.min_effect) == Effect::kFaster;
+}
+
 }  // namespace
 
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) {
@@ -146,42 +200,23 @@ Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) 
 }
 
 std::string BestSoFar(const CampaignResults& results) {
-  struct Sums {
-    double baseline_us = 0;
-    double variant_us = 0;
-    bool is_valid = true;
-  };
-  std::unordered_map<std::string, Sums> sums;
-  for (const AttemptRecord& attempt : results.attempts) {
-    if (!attempt.authoritative) {
-      continue;
-    }
-    Sums& sum = sums[attempt.result.trial_id];
-    sum.is_valid &= !attempt.result.failure.has_value();
-    for (const PairSample& sample : attempt.result.samples) {
-      if (!sample.pair.throttled) {
-        sum.baseline_us += sample.pair.baseline_us;
-        sum.variant_us += sample.pair.variant_us;
-      }
+  std::vector<Candidate> candidates = CandidatesOf(results);
+  const auto num_compared = static_cast<double>(std::count_if(
+      results.trials.begin(), results.trials.end(),
+      [](const TrialRecord& trial) { return trial.spec.intervention_id != kBaselineId; }));
+  const size_t num_tried = std::min(candidates.size(), kMostCandidates);
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(num_tried),
+                    candidates.end(),
+                    [](const Candidate& a, const Candidate& b) { return a.speedup > b.speedup; });
+  for (size_t i = 0; i < num_tried; ++i) {
+    const Candidate& candidate = candidates[i];
+    if (IsProvenFaster(candidate.pairs, results.campaign.measure, num_compared)) {
+      const auto point = static_cast<size_t>(candidate.trial->spec.point_index);
+      return absl::StrFormat("%s %.2fx at %s", candidate.trial->spec.intervention_id,
+                             candidate.speedup, results.campaign.points[point].Label());
     }
   }
-  double best = 1 + results.campaign.measure.min_effect;
-  std::string text;
-  for (const TrialRecord& trial : results.trials) {
-    const auto found = sums.find(trial.spec.trial_id);
-    if (found == sums.end() || trial.spec.intervention_id == kBaselineId ||
-        !found->second.is_valid || !(found->second.variant_us > 0)) {
-      continue;
-    }
-    const double speedup = found->second.baseline_us / found->second.variant_us;
-    const auto point = static_cast<size_t>(trial.spec.point_index);
-    if (std::isfinite(speedup) && speedup > best && point < results.campaign.points.size()) {
-      best = speedup;
-      text = absl::StrFormat("%s %.2fx at %s", trial.spec.intervention_id, speedup,
-                             results.campaign.points[point].Label());
-    }
-  }
-  return text;
+  return "";
 }
 
 }  // namespace lastflop

@@ -21,8 +21,9 @@ struct RankOptions {
 // without a total, by standing and id.
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options = {});
 
-// The best speedup measured so far over all points, for progress: "fused-moe 1.21x at decode b1
-// c4096"; "" when nothing is faster than the baseline. Cheap: ratio of means, no interval.
+// The best proven speedup so far over all points, for progress: "fused-moe 1.21x at decode b1
+// c4096"; "" while nothing is `faster` at a confidence that holds for all trials of the campaign
+// together. Looks at the few largest only, and so takes milliseconds.
 std::string BestSoFar(const CampaignResults& results);
 
 }  // namespace lastflop

@@ -218,7 +218,26 @@ TEST(MakeRankingTest, WarnsWhenTheBaselineDriftsMoreThanAClaimedGain) {
   }
   const Ranking ranking = MakeRanking(builder.results());
   EXPECT_NEAR(*ranking.baseline[1].drift, 0.05, 0.005);
-  EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("more than the 2.0% that claimed")));
+  EXPECT_FALSE(ranking.baseline[0].drift > 0.02);
+  EXPECT_THAT(ranking.warnings,
+              testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
+}
+
+TEST(MakeRankingTest, WarnsOfALargeDriftHoweverMuchSamplesScatter) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.9).Measured("claimed", 1.0, 1.0, 0.9);
+  builder.last().claim = Claim{.low = 1.02, .high = std::nullopt};
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    if (attempt.result.trial_id == "t3") {
+      for (PairSample& sample : attempt.result.samples) {
+        sample.pair.baseline_us *= 20;
+      }
+    }
+  }
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_GT(*ranking.baseline[1].drift, 5);
+  EXPECT_THAT(ranking.warnings,
+              testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
 }
 
 TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnotherStep) {
@@ -274,12 +293,21 @@ TEST(MakeRankingTest, NamesAFieldThatRanWithAnotherValueThanAsked) {
               testing::Contains(HasSubstr("asked for collectives.all_reduce=one_shot, ran ring")));
 }
 
-TEST(BestSoFarTest, NamesTheLargestSpeedupAndItsPoint) {
+TEST(BestSoFarTest, NamesTheLargestProvenSpeedupAndItsPoint) {
   CampaignBuilder builder;
   builder.Baseline(1000);
   EXPECT_EQ(BestSoFar(builder.results()), "");
-  builder.Measured("fused-moe", 1.21, 1.05, 0).Measured("slower", 0.5, 0.5, 0);
+  builder.Measured("fused-moe", 1.21, 1.05, 0.001).Measured("slower", 0.5, 0.5, 0.001);
+  builder.Measured("noisy", 1.5, 1.5, 0.9);
   EXPECT_EQ(BestSoFar(builder.results()), "fused-moe 1.21x at decode b1 c4096");
+}
+
+TEST(BestSoFarTest, NamesNothingFromOneLaunch) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("fused-moe", 2.9, 1, 0.001);
+  std::erase_if(builder.results().attempts,
+                [](const AttemptRecord& attempt) { return attempt.result.launch > 0; });
+  EXPECT_EQ(BestSoFar(builder.results()), "");
 }
 
 }  // namespace
