@@ -26,6 +26,19 @@ absl::StatusOr<std::vector<std::string>> OpNames(const Campaign& campaign, const
   return names;
 }
 
+// Against a machine file: what `auto` will have is known to the workers alone, and they check it.
+absl::Status CheckFits(const Campaign& campaign, const Plan& plan, const Point& point) {
+  const Machine& machine = campaign.machine;
+  if (campaign.machine_auto || machine.memory_bytes <= 0) {
+    return absl::OkStatus();
+  }
+  // A device each, or one host for all ranks.
+  const int64_t num_sharing = machine.backend == "cpu" ? plan.num_ranks() : 1;
+  return CheckMemory(campaign.model, plan, point, campaign.layers_kept,
+                     kUsableMemoryShare * static_cast<double>(machine.memory_bytes) /
+                         static_cast<double>(num_sharing));
+}
+
 CampaignHooks MakeHooks() {
   CampaignHooks hooks;
   hooks.read_model = [](const std::string& path) { return ReadModelFile(path); };
@@ -33,7 +46,8 @@ CampaignHooks MakeHooks() {
     return CheckFeasible(campaign.model, plan);
   };
   hooks.check_point = [](const Campaign& campaign, const Plan& plan, const Point& point) {
-    return CheckPoint(campaign.model, plan, point);
+    LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
+    return CheckFits(campaign, plan, point);
   };
   hooks.op_names = OpNames;
   if (const absl::StatusOr<std::string> share = SharePath("experiments/machines"); share.ok()) {

@@ -2,6 +2,8 @@
 #include <limits>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "step/make_step.h"
 #include "step/tensors.h"
@@ -86,6 +88,19 @@ MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, in
     }
   }
   return fit;
+}
+
+absl::Status CheckMemory(const Model& model, const Plan& plan, const Point& point,
+                         int64_t layers_kept, double available_bytes) {
+  const MemoryFit fit = FitMemory(model, plan, point, layers_kept, available_bytes);
+  if (fit.fits()) {
+    return absl::OkStatus();
+  }
+  const std::string advice =
+      fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
+                             : "no tensor degree makes it fit";
+  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
+                                                   ", and model.layers keeps fewer layers"));
 }
 
 }  // namespace lastflop

@@ -59,4 +59,11 @@ struct MemoryFit {
 MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept,
                     double available_bytes);
 
+// ResourceExhausted where the plan does not fit: what a rank needs and has, and what would help.
+absl::Status CheckMemory(const Model& model, const Plan& plan, const Point& point,
+                         int64_t layers_kept, double available_bytes);
+
+// The rest of a device's or host's memory is for the system, other processes and pages in flight.
+inline constexpr double kUsableMemoryShare = 0.9;
+
 }  // namespace lastflop

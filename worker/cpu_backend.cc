@@ -18,8 +18,6 @@
 namespace lastflop {
 namespace {
 
-// The rest is for the system, the other processes of the campaign and pages in flight.
-constexpr double kMemoryShare = 0.9;
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kBytesPerMib = 1024.0 * 1024.0;
 
@@ -29,7 +27,7 @@ double MemoryOfRank(const BackendOptions& options) {
     const auto declared = static_cast<double>(options.machine.memory_bytes);
     bytes = bytes > 0 ? std::min(bytes, declared) : declared;
   }
-  return kMemoryShare * bytes / options.num_ranks;
+  return kUsableMemoryShare * bytes / options.num_ranks;
 }
 
 int64_t CacheBytes(const BackendOptions& options) {
@@ -98,15 +96,7 @@ CpuBackend::CpuBackend(const BackendOptions& options, RankCores cores,
       evictor_(CacheBytes(options), RanksOfCache(cores_, options.num_ranks), *pool_) {}
 
 absl::Status CpuBackend::CheckFits(const Plan& plan, const Point& point) const {
-  const MemoryFit fit = FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
-  if (fit.fits()) {
-    return absl::OkStatus();
-  }
-  const std::string advice =
-      fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
-                             : "no tensor degree makes it fit";
-  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
-                                                   ", and model.layers keeps fewer layers"));
+  return CheckMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
 }
 
 absl::StatusOr<std::unique_ptr<Arm>> CpuBackend::Prepare(const Plan& plan, const Point& point,
