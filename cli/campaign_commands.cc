@@ -1,6 +1,7 @@
 // watch, cancel, report and export: one campaign that exists.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/campaign_exit.h"
@@ -21,7 +22,7 @@ int WatchCommand(const IdFlags& flags, Io& io) {
   if (!client.ok()) {
     return ExitCodeFor(client.status(), io.err);
   }
-  CampaignSummary summary;
+  std::optional<CampaignSummary> summary;
   absl::Status status;
   {
     ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
@@ -38,8 +39,16 @@ int WatchCommand(const IdFlags& flags, Io& io) {
   if (InterruptFlag()) {
     return kExitInterrupted;
   }
-  io.err << "campaign " << flags.id << ": " << ToWord(summary.state) << "\n";
-  return ExitCodeOf(summary);
+  if (!summary.has_value()) {
+    // Nothing has happened after --after: the campaign had ended.
+    const absl::StatusOr<CampaignResults> results = (*client)->Fetch(flags.id);
+    if (!results.ok()) {
+      return ExitCodeFor(results.status(), io.err);
+    }
+    summary = Summarize(*results);
+  }
+  io.err << "campaign " << flags.id << ": " << ToWord(summary->state) << "\n";
+  return ExitCodeOf(*summary);
 }
 
 int CancelCommand(const IdFlags& flags, Io& io) {
