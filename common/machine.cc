@@ -10,6 +10,15 @@ constexpr double kBytesPerMicroPerGbPerS = 1e3;  // 1 GB/s = 1e9 B/s = 1e3 B/us.
 
 }  // namespace
 
+Machine PartOfRank(Machine machine, int64_t num_ranks) {
+  if (machine.backend == "cpu") {
+    for (ReadCurvePoint& point : machine.cold_read) {
+      point.bytes /= static_cast<double>(num_ranks);
+    }
+  }
+  return machine;
+}
+
 std::optional<double> ColdReadMicros(const Machine& machine, double bytes) {
   if (bytes <= 0) {
     return 0.0;

@@ -35,6 +35,11 @@ struct Machine {
   std::string source;                           // Where the numbers are from.
 };
 
+// What one of `num_ranks` ranks on the machine may count on while all of them work. cuda: a device
+// of its own, so the machine as it is. cpu: its part of the cores' bandwidth, so the same times for
+// 1 / num_ranks of the bytes.
+Machine PartOfRank(Machine machine, int64_t num_ranks);
+
 // Time to read `bytes` from the cold-read curve: interpolated between points (log-log), linear in
 // bytes beyond the last; peak bandwidth when there is no curve; nullopt when neither is known.
 std::optional<double> ColdReadMicros(const Machine& machine, double bytes);

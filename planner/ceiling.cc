@@ -236,7 +236,7 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
   LASTFLOP_RETURN_IF_ERROR(
       CheckFieldsShow(campaign, baseline, variant, point, input.baseline, loads));
   input.layer_kinds = campaign.model.layer_kinds;
-  input.machine = machine;
+  input.machine = PartOfRank(machine, variant.num_ranks());
   input.breakdown = breakdown;
   if (point.phase == Phase::kDecode) {
     input.draft_us = static_cast<double>(variant.speculative.draft_tokens) *

@@ -354,6 +354,7 @@ absl::StatusOr<Arm::Breakdown> CpuArm::MeasureBreakdown(int num_samples) {
   std::nth_element(runs.begin(), runs.begin() + num_samples / 2, runs.end(),
                    [](const RunTimes& a, const RunTimes& b) { return a.step.us < b.step.us; });
   const RunTimes& median = runs[static_cast<size_t>(num_samples / 2)];
+  const Machine machine = PartOfRank(options_.machine, step_->plan.num_ranks());
 
   Breakdown breakdown{.entries = {}, .step_us = median.step.us, .method = "host timeline"};
   std::map<std::string, size_t> entry_of;
@@ -368,7 +369,7 @@ absl::StatusOr<Arm::Breakdown> CpuArm::MeasureBreakdown(int num_samples) {
     const double scale = ScaleOf(i);
     entry.us += median.op_us[i];
     entry.count += std::llround(scale);
-    entry.floor_us += scale * FloorMicros(Priced(i), options_.machine);
+    entry.floor_us += scale * FloorMicros(Priced(i), machine);
     sum_us += median.op_us[i];
   }
   breakdown.entries.push_back({.category = OpCategory::kHost,

@@ -14,9 +14,22 @@
 #include "common/status_macros.h"
 #include "worker/device_probe.h"
 #include "worker/host.h"
+#include "worker/host_read_curve.h"
 
 namespace lastflop {
 namespace {
+
+Machine MeasuredCpuMachine() {
+  Machine machine = DetectCpuMachine();
+  absl::StatusOr<std::vector<ReadCurvePoint>> curve = ReadCurveOfHost();
+  if (curve.ok()) {
+    machine.cold_read = *std::move(curve);
+  } else {
+    Log(LogSeverity::kWarning, "read_curve_not_measured",
+        {{"reason", std::string(curve.status().message())}});
+  }
+  return machine;
+}
 
 // What a worker binary prints of the device, from a process of its own.
 absl::StatusOr<std::string> AskOwnProcess(const std::string& device) {
@@ -69,7 +82,7 @@ absl::StatusOr<Machine> MachineOfDevice(const std::string& device) {
   absl::string_view index_text = device;
   int index = 0;
   if (!absl::ConsumePrefix(&index_text, "cuda:")) {
-    return DetectCpuMachine();
+    return MeasuredCpuMachine();
   }
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<Nvml> nvml, Nvml::Create());
   if (!absl::SimpleAtoi(index_text, &index) || index < 0 || index >= nvml->num_gpus()) {

@@ -10,6 +10,7 @@
 #include "worker/cpu_host.h"
 #include "worker/device_lock.h"
 #include "worker/host.h"
+#include "worker/host_read_curve.h"
 #include "worker/message_pipe.h"
 
 namespace lastflop {
@@ -36,6 +37,19 @@ TEST(DetectCpuMachineTest, KnowsThisHost) {
   EXPECT_GT(machine.memory_bytes, 0);
   EXPECT_EQ(machine.backend, "cpu");
   EXPECT_EQ(BuildHash().size(), 16u);
+}
+
+TEST(ReadCurveOfHostTest, IsMeasuredOnceWhileItsMeasurerLives) {
+  const std::string folder = ::testing::TempDir();
+  const auto first = ReadCurveOfHost(folder);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_GE(first->size(), 3u);
+  EXPECT_GT(first->back().bytes, first->front().bytes);
+  const auto second = ReadCurveOfHost(folder);
+  ASSERT_TRUE(second.ok()) << second.status();
+  for (size_t i = 0; i < first->size(); ++i) {
+    EXPECT_EQ((*second)[i].us, (*first)[i].us);  // Two measurements never agree to the last bit.
+  }
 }
 
 TEST(DeviceLockTest, KeepsASecondHolderOutAndNamesTheFirst) {
