@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/random.h"
 #include "coordinator/changes.h"
+#include "planner/claim.h"
 
 namespace lastflop {
 namespace {
@@ -25,12 +26,29 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t kDataStream = 1;
 constexpr uint64_t kDrawStream = 2;
 
+bool ClaimsPart(const Intervention& intervention, const Point& point) {
+  return intervention.claim.has_value() && intervention.claim->of != "step" &&
+         ClaimsPoint(*intervention.claim, point);
+}
+
+// A breakdown is a run of its own. One of the baseline is enough to see where the time goes; a
+// claim about a part of the step is held against those of both arms in every launch.
+bool NeedsBreakdown(const Campaign& campaign, const TrialSpec& trial, int launch) {
+  const bool is_baseline = trial.intervention_id == kBaselineId;
+  const Point& point = campaign.points[static_cast<size_t>(trial.point_index)];
+  return (is_baseline && launch == 0) ||
+         std::any_of(campaign.interventions.begin(), campaign.interventions.end(),
+                     [&](const Intervention& one) {
+                       return (is_baseline || one.id == trial.intervention_id) &&
+                              ClaimsPart(one, point);
+                     });
+}
+
 AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
                         const std::string& attempt_id, const CoordinatorOptions& options) {
   const Campaign& campaign = run.results.campaign;
   const MeasureOptions& measure = campaign.measure;
   const TrialSpec& trial = run.results.trials[decision.trial].spec;
-  const bool is_baseline = trial.intervention_id == kBaselineId;
   const uint64_t routing_seed =
       campaign.points[static_cast<size_t>(trial.point_index)].routing.seed;
   return {.attempt_id = attempt_id,
@@ -45,8 +63,7 @@ AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
           .max_time = measure.max_time / measure.launches,
           .half_width = measure.half_width,
           .confidence = measure.confidence,
-          // The breakdown is a run of its own, and one of it is enough.
-          .breakdown = is_baseline && measure.breakdown && decision.launch == 0,
+          .breakdown = measure.breakdown && NeedsBreakdown(campaign, trial, decision.launch),
           .deadline = options.attempt_deadline};
 }
 

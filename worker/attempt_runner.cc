@@ -25,6 +25,7 @@ constexpr int64_t kCheckAfterPair = kCheckBeforePair - 1;
 constexpr int64_t kWarmUpPair = kCheckBeforePair - 2;
 constexpr uint64_t kArmOrderStream = 0x6172'6D73;
 constexpr int kBreakdownSamples = 5;
+constexpr int kClaimBreakdownSamples = 3;  // One in each launch, for a claim about a part.
 constexpr int64_t kProgressEveryPairs = 8;
 
 int64_t DrawOf(const AttemptSpec& attempt, int64_t pair_index) {
@@ -304,13 +305,66 @@ class AttemptRun {
       return;
     }
     inputs_.progress("breakdown", static_cast<int64_t>(result_.samples.size()), SpeedupSoFar());
-    absl::StatusOr<Arm::Breakdown> made = variant_->MeasureBreakdown(kBreakdownSamples);
+    absl::StatusOr<Arm::Breakdown> made = variant_->MeasureBreakdown(
+        spec().intervention_id == kBaselineId ? kBreakdownSamples : kClaimBreakdownSamples);
     if (!Agreed(made.status(), "breakdown")) {
       return;
     }
+    TakeSlowestRank(*made);
     result_.breakdown = std::move(made->entries);
     result_.breakdown_method = made->method;
     result_.breakdown_step_us = made->step_us;
+  }
+
+  // Ranks meet in collectives, so their steps take equally long: the one with most of it to do
+  // itself is what a step waits for. Its times take the place of this rank's in `breakdown`, op by
+  // op. A rank with other ops (an idle one) is not compared. A broken gang leaves the failure.
+  void TakeSlowestRank(Arm::Breakdown& breakdown) {
+    std::vector<BreakdownEntry>& entries = breakdown.entries;
+    std::vector<double> counts;
+    std::vector<double> own_work;
+    double work_us = 0;
+    for (const BreakdownEntry& entry : entries) {
+      const bool is_work =
+          entry.category != OpCategory::kCollective && entry.category != OpCategory::kHost;
+      work_us += is_work ? entry.us : 0;
+    }
+    if (!Gathered(static_cast<double>(entries.size()), counts) || !Gathered(work_us, own_work)) {
+      return;
+    }
+    size_t slowest = 0;
+    for (size_t rank = 1; rank < own_work.size(); ++rank) {
+      slowest = counts[rank] == counts[0] && own_work[rank] > own_work[slowest] ? rank : slowest;
+    }
+    std::vector<double> of_ranks;
+    for (size_t i = 0; i < static_cast<size_t>(counts[0]); ++i) {
+      BreakdownEntry unused;
+      BreakdownEntry& entry = i < entries.size() ? entries[i] : unused;
+      if (!Gathered(entry.us, of_ranks)) {
+        return;
+      }
+      entry.us = of_ranks[slowest];
+      if (!Gathered(entry.floor_us, of_ranks)) {
+        return;
+      }
+      entry.floor_us = of_ranks[slowest];
+    }
+    if (Gathered(breakdown.step_us, of_ranks)) {
+      breakdown.step_us = of_ranks[slowest];
+      if (own_work.size() > 1) {
+        absl::StrAppend(&breakdown.method, " of rank ", slowest, ", which has most to do");
+      }
+    }
+  }
+
+  // All ranks' values, by rank.
+  bool Gathered(double value, std::vector<double>& all) {
+    absl::StatusOr<std::vector<double>> gathered = gang_.AllGather(value);
+    if (!gathered.ok()) {
+      return Fail(KindOf(gathered.status()), std::string(gathered.status().message()));
+    }
+    all = *std::move(gathered);
+    return true;
   }
 
   void Describe() {

@@ -20,6 +20,24 @@ TEST(LeaseTest, SplitsTheTrialsPairsAndTimeOverItsLaunches) {
   EXPECT_FALSE(attempt.breakdown) << "only a baseline has one";
 }
 
+TEST(LeaseTest, BreaksDownBothArmsInEveryLaunchForAClaimAboutAPart) {
+  Campaign campaign = SomeCampaignOf(2, /*launches=*/3);
+  campaign.interventions[0].claim = Claim{.low = 2, .of = "moe"};
+  const auto has_breakdown = [](const CampaignRun& run, size_t trial, int launch) {
+    return MakeLeases(run, {.trial = trial, .launch = launch, .worker_ids = {"w0"}}, "a", "k",
+                      {})[0]
+        .attempt.breakdown;
+  };
+  const CampaignRun run = SomeRunOf(campaign);
+  for (const int launch : {0, 2}) {
+    EXPECT_TRUE(has_breakdown(run, 0, launch));
+    EXPECT_TRUE(has_breakdown(run, 1, launch));
+    EXPECT_FALSE(has_breakdown(run, 2, launch)) << "it claims nothing";
+  }
+  campaign.interventions[0].claim->batch_low = 1 << 20;
+  EXPECT_FALSE(has_breakdown(SomeRunOf(campaign), 1, 0)) << "nothing is claimed at this batch";
+}
+
 TEST(LeaseTest, EveryMemberGetsTheSameAttemptAndItsOwnRank) {
   const CampaignRun run = SomeRunOf(SomeCampaignOf(1, 1, 2));
   const std::vector<LeaseMessage> leases =

@@ -208,6 +208,16 @@ TEST_F(AttemptRunnerTest, BreaksDownOnlyWhenAsked) {
   EXPECT_EQ(result.breakdown_method, "fake");
 }
 
+TEST_F(AttemptRunnerTest, BreaksDownTheRankThatHasMostToDo) {
+  attempt_.breakdown = true;
+  for (const AttemptResult& result :
+       RunRanks({FakeArmScript{.moe_us = 40}, FakeArmScript{.moe_us = 70}})) {
+    ASSERT_EQ(result.breakdown.size(), 1u);
+    EXPECT_EQ(result.breakdown[0].us, 70);
+    EXPECT_THAT(result.breakdown_method, HasSubstr("of rank 1"));
+  }
+}
+
 TEST(MakeComparableTest, DividesASpeculativeStepByTheTokensItYields) {
   Plan speculative;
   speculative.speculative = {.draft_tokens = 4, .acceptance = 0.8, .draft_cost = 0.1};

@@ -23,6 +23,7 @@ struct FakeArmScript {
   std::vector<int32_t> experts = {0, 1, 2, 3};
   double least_possible_us = 0;
   double tokens_per_step = 1;
+  double moe_us = 60;  // Of its breakdown.
 };
 
 class FakeArm : public Arm {
@@ -49,9 +50,10 @@ class FakeArm : public Arm {
   absl::StatusOr<std::vector<float>> Output() override { return script_.output; }
   absl::StatusOr<std::vector<int32_t>> ChosenExperts() override { return script_.experts; }
   absl::StatusOr<Breakdown> MeasureBreakdown(int /*num_samples*/) override {
-    return Breakdown{.entries = {{.category = OpCategory::kMoe, .op = "moe.down", .us = 60}},
-                     .step_us = 100,
-                     .method = "fake"};
+    return Breakdown{
+        .entries = {{.category = OpCategory::kMoe, .op = "moe.down", .us = script_.moe_us}},
+        .step_us = 100,
+        .method = "fake"};
   }
   Plan effective_plan() const override { return plan_; }
   std::string effective_note() const override { return "fake"; }
