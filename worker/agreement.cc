@@ -1,7 +1,5 @@
 #include "worker/agreement.h"
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 
@@ -51,8 +49,7 @@ absl::StatusOr<Agreement> Agreement::Create(Gang& gang) {
 std::optional<Failure> Agreement::Agree(const absl::Status& status) {
   auto* own = reinterpret_cast<Slot*>(memory_.of_rank[static_cast<size_t>(gang_.rank())]);
   own->code = static_cast<int>(status.code());
-  const size_t size = std::min(status.message().size(), sizeof(own->message) - 1);
-  std::memcpy(own->message, status.message().data(), size);
+  const size_t size = status.message().copy(own->message, sizeof(own->message) - 1);
   own->message[size] = '\0';
   if (const absl::Status met = gang_.Barrier(); !met.ok()) {
     return status.ok() ? RankLost(met) : RankLost(status);
