@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "gpu/cublas_lt.h"
 #include "gpu/cuda_status.h"
@@ -123,6 +124,26 @@ absl::StatusOr<double> MeasureProductTflopPerS(const Stream& stream) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() {
+  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  int num_gpus = 0;
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceCount(&num_gpus), "counting GPUs");
+  std::vector<std::string> missing;
+  for (int from = 0; from < num_gpus; ++from) {
+    for (int to = 0; to < num_gpus; ++to) {
+      int can = 1;
+      if (from != to) {
+        LASTFLOP_CUDA_RETURN_IF_ERROR(cudaDeviceCanAccessPeer(&can, from, to),
+                                      "asking for peer access");
+      }
+      if (can == 0) {
+        missing.push_back(absl::StrCat(from, " -> ", to));
+      }
+    }
+  }
+  return missing;
+}
 
 bool HasCudaBackend() { return true; }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "common/machine.h"
 
@@ -12,6 +15,9 @@ absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine);
 
 // The rate of a large bf16 product of cuBLASLt, in TFLOP/s.
 absl::StatusOr<double> ProbeProductTflopPerS(int device_index);
+
+// Pairs of this host's GPUs ("0 -> 1") of which the first cannot read the second's memory.
+absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess();
 
 // Whether this build runs on GPUs.
 bool HasCudaBackend();

@@ -1,17 +1,17 @@
 #include "worker/doctor.h"
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/machine.h"
+#include "worker/gpu_findings.h"
 #include "worker/host.h"
 
 namespace lastflop {
@@ -87,20 +87,16 @@ Finding Virtualization() {
                              : ""};
 }
 
-Finding Gpus() {
-  const bool has_gpu = access("/dev/nvidia0", F_OK) == 0;
-  return {.severity = has_gpu ? "problem" : "ok",
-          .subject = "gpu",
-          .found = has_gpu ? "an NVIDIA GPU, and a build without the CUDA backend" : "none",
-          .spoils = has_gpu ? "every result would be of the CPU: build with LASTFLOP_CUDA=on" : ""};
-}
-
 }  // namespace
 
 std::vector<Finding> ExamineHost() {
   const Machine machine = DetectCpuMachine();
-  return {Cores(machine), VectorUnits(machine), Memory(machine), Load(machine),
-          Governor(),     Virtualization(),     Gpus()};
+  std::vector<Finding> findings = {Cores(machine), VectorUnits(machine), Memory(machine),
+                                   Load(machine),  Governor(),           Virtualization()};
+  for (Finding& finding : ExamineGpus()) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
 }
 
 }  // namespace lastflop

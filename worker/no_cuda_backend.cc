@@ -21,6 +21,8 @@ absl::StatusOr<Machine> ProbeCudaDevice(int /*device_index*/, Machine /*machine*
 
 absl::StatusOr<double> ProbeProductTflopPerS(int /*device_index*/) { return NoCuda(); }
 
+absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() { return NoCuda(); }
+
 bool HasCudaBackend() { return false; }
 
 }  // namespace lastflop

@@ -1,0 +1,158 @@
+#include "worker/gpu_findings.h"
+
+#include <unistd.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "worker/device_probe.h"
+#include "worker/host_devices.h"
+
+namespace lastflop {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+std::string OnOff(const std::optional<bool>& value) {
+  return !value.has_value() ? "not known" : *value ? "on" : "off";
+}
+
+Finding Mode(const std::string& subject, const std::optional<bool>& value, bool wanted,
+             const std::string& spoils) {
+  const bool is_bad = value.has_value() && *value != wanted;
+  return {.severity = is_bad ? "warning" : "ok",
+          .subject = subject,
+          .found = OnOff(value),
+          .spoils = is_bad ? spoils : ""};
+}
+
+Finding Pcie(const std::string& name, const GpuDescription& gpu) {
+  if (!gpu.pcie_generation_max.has_value() || !gpu.pcie_width_max.has_value()) {
+    return {.severity = "ok", .subject = name + " pcie", .found = "not known", .spoils = ""};
+  }
+  const bool is_narrow = gpu.pcie_width.value_or(0) < *gpu.pcie_width_max;
+  return {.severity = is_narrow ? "warning" : "ok",
+          .subject = name + " pcie",
+          .found = absl::StrFormat("generation %d of %d, x%d of x%d",
+                                   gpu.pcie_generation.value_or(0), *gpu.pcie_generation_max,
+                                   gpu.pcie_width.value_or(0), *gpu.pcie_width_max),
+          .spoils = is_narrow ? "transfers between GPUs that have no NVLink run at a part of the "
+                                "slot's rate"
+                              : ""};
+}
+
+std::vector<Finding> Measured(int index, const GpuDescription& gpu, int num_gpus) {
+  const std::string name = absl::StrCat("cuda:", index);
+  std::vector<Finding> findings;
+  const auto machine = ProbeCudaDevice(index, DescribeGpu(gpu, num_gpus));
+  if (!machine.ok()) {
+    return {{.severity = "problem",
+             .subject = name + " run",
+             .found = std::string(machine.status().message()),
+             .spoils = "nothing can be measured on it"}};
+  }
+  std::string curve =
+      absl::StrFormat("L2 %.0f MiB", static_cast<double>(machine->l2_bytes) / 1024 / 1024);
+  for (const ReadCurvePoint& point : machine->cold_read) {
+    absl::StrAppend(&curve, absl::StrFormat("; %.0f MB %.1f us (%.2f TB/s)", point.bytes * 1e-6,
+                                            point.us, point.bytes / point.us * 1e-6));
+  }
+  findings.push_back(
+      {.severity = "ok", .subject = name + " cold read", .found = curve, .spoils = ""});
+  const auto product = ProbeProductTflopPerS(index);
+  findings.push_back({.severity = product.ok() ? "ok" : "problem",
+                      .subject = name + " bf16 product",
+                      .found = product.ok() ? absl::StrFormat("%.0f TFLOP/s at 8192^3", *product)
+                                            : std::string(product.status().message()),
+                      .spoils = product.ok() ? "" : "dense products have no library"});
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const GpuTelemetry& now) {
+  const std::string name = absl::StrCat("cuda:", index);
+  std::vector<Finding> findings;
+  findings.push_back({.severity = "ok",
+                      .subject = name,
+                      .found = absl::StrFormat("%s, %s, %.1f GiB, sm_%d%d", gpu.name, gpu.uuid,
+                                               static_cast<double>(gpu.memory_bytes) / kGib,
+                                               gpu.compute_major, gpu.compute_minor),
+                      .spoils = ""});
+  findings.push_back(
+      {.severity = "ok",
+       .subject = name + " nvlink",
+       .found = gpu.nvlinks_up > 0 ? absl::StrCat(gpu.nvlinks_up, " links up") : "none seen",
+       .spoils = ""});
+  findings.push_back(Pcie(name, gpu));
+  findings.push_back(Mode(name + " mig", gpu.mig, false,
+                          "the device is a part of a GPU: floors and peaks of the whole do not "
+                          "hold"));
+  findings.push_back(Mode(name + " persistence", gpu.persistence, true,
+                          "the driver unloads between programs: every launch starts with seconds "
+                          "of set-up"));
+  findings.push_back(Mode(name + " ecc", gpu.ecc, true,
+                          "memory runs faster than where ECC is on, and errors go unseen"));
+  const bool throttled = now.is_throttled();
+  findings.push_back({.severity = throttled ? "warning" : "ok",
+                      .subject = name + " throttle",
+                      .found = now.ThrottleText(),
+                      .spoils = throttled ? "pairs are dropped or measured at low clocks" : ""});
+  const bool has_errors = now.ecc_errors.value_or(0) > 0;
+  findings.push_back({.severity = has_errors ? "problem" : "ok",
+                      .subject = name + " memory errors",
+                      .found = now.ecc_errors.has_value()
+                                   ? absl::StrCat(*now.ecc_errors, " uncorrected")
+                                   : "not known",
+                      .spoils = has_errors ? "results may be wrong: replace the GPU" : ""});
+  return findings;
+}
+
+std::vector<Finding> ExamineGpus() {
+  const bool has_driver = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/nvidia0", F_OK) == 0;
+  const auto nvml = Nvml::Create();
+  if (!nvml.ok() || (*nvml)->num_gpus() == 0) {
+    return {{.severity = has_driver ? "problem" : "ok",
+             .subject = "gpu",
+             .found = has_driver && !nvml.ok() ? std::string(nvml.status().message()) : "none",
+             .spoils = has_driver ? "GPUs that are there cannot be used or watched" : ""}};
+  }
+  std::vector<Finding> findings;
+  findings.push_back(
+      {.severity = "ok", .subject = "driver", .found = (*nvml)->driver_version(), .spoils = ""});
+  if (!HasCudaBackend()) {
+    findings.push_back({.severity = "problem",
+                        .subject = "gpu",
+                        .found = absl::StrCat((*nvml)->num_gpus(),
+                                              " NVIDIA GPUs, and a build without the CUDA backend"),
+                        .spoils = "every result would be of the CPU: build with LASTFLOP_CUDA=on"});
+  }
+  for (int gpu = 0; gpu < (*nvml)->num_gpus(); ++gpu) {
+    const GpuDescription description = (*nvml)->Describe(gpu);
+    for (Finding& finding : FindingsOfGpu(gpu, description, (*nvml)->Read(gpu))) {
+      findings.push_back(std::move(finding));
+    }
+    if (HasCudaBackend()) {
+      for (Finding& finding : Measured(gpu, description, (*nvml)->num_gpus())) {
+        findings.push_back(std::move(finding));
+      }
+    }
+  }
+  if (HasCudaBackend() && (*nvml)->num_gpus() > 1) {
+    const auto peers = GpusWithoutPeerAccess();
+    const bool all = peers.ok() && peers->empty();
+    findings.push_back({.severity = all ? "ok" : "warning",
+                        .subject = "peer access",
+                        .found = !peers.ok() ? std::string(peers.status().message())
+                                 : all       ? "every GPU reaches every other"
+                                       : absl::StrCat("missing: ", absl::StrJoin(*peers, ", ")),
+                        .spoils = all ? "" : "collectives between them go through host memory"});
+  }
+  return findings;
+}
+
+}  // namespace lastflop
