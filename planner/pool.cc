@@ -214,6 +214,12 @@ std::vector<PooledTrial> PoolTrials(const CampaignResults& results) {
     const auto found = attempts.find(trial.spec.trial_id);
     pooled.push_back(
         Pool(trial, found == attempts.end() ? std::vector<const AttemptRecord*>{} : found->second));
+    // Whatever a worker wrote: one rank that stands for several is no full measurement.
+    const bool has_ranks =
+        std::max(trial.spec.baseline.num_ranks(), trial.spec.variant.num_ranks()) > 1;
+    if (results.campaign.fidelity == Fidelity::kShard && has_ranks) {
+      pooled.back().fidelity = std::max(pooled.back().fidelity, Fidelity::kShard);
+    }
   }
   return pooled;
 }

@@ -1,6 +1,7 @@
 #include "planner/surroundings.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -104,6 +105,8 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
 }
 
 void AddTrials(const RankingContext& context, WarningList& warnings) {
+  int64_t num_measured = 0;
+  std::map<Fidelity, int64_t> by_fidelity;
   for (const PooledTrial& trial : context.trials) {
     const TrialSpec& spec = trial.trial->spec;
     const std::string name = TrialName(context.campaign(), spec);
@@ -115,8 +118,15 @@ void AddTrials(const RankingContext& context, WarningList& warnings) {
         AddEffectivePlan(name, spec, attempt->result, warnings);
       }
     }
-    if (trial.standing == Standing::kMeasured && trial.fidelity != Fidelity::kFull) {
-      warnings.Add(absl::StrCat("fidelity is ", ToWord(trial.fidelity), ", not full: ", name));
+    if (trial.standing == Standing::kMeasured) {
+      ++num_measured;
+      ++by_fidelity[trial.fidelity];
+    }
+  }
+  for (const auto& [fidelity, count] : by_fidelity) {
+    if (fidelity != Fidelity::kFull) {
+      warnings.Add(absl::StrCat("fidelity is ", ToWord(fidelity), ", not full, of ", count, " of ",
+                                num_measured, " measured trials"));
     }
   }
 }

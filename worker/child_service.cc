@@ -135,6 +135,7 @@ class Child {
                       .progress = [this](absl::string_view stage, int64_t pairs,
                                          double speedup) { Progress(stage, pairs, speedup); },
                       .now_s = NowSeconds});
+    result.fidelity = place.shard ? Fidelity::kShard : Fidelity::kFull;
     result.environment["host"] = HostName();
     result.environment["build"] = BuildHash();
     result.environment["device"] = device_;

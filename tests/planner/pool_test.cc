@@ -19,6 +19,15 @@ TEST(PoolTrialsTest, PoolsAuthoritativeLaunchesOnly) {
   EXPECT_EQ(PoolTrials(builder.results())[0].pairs.size(), 36);
 }
 
+TEST(PoolTrialsTest, CallsNothingFullThatOneRankOfSeveralMeasured) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.01);
+  builder.results().campaign.fidelity = Fidelity::kShard;
+  EXPECT_EQ(PoolTrials(builder.results())[0].fidelity, Fidelity::kFull);  // It has one rank.
+  builder.results().trials[0].spec.variant.parallel.tensor = 8;
+  EXPECT_EQ(PoolTrials(builder.results())[0].fidelity, Fidelity::kShard);
+}
+
 TEST(PoolTrialsTest, GivesAWrongResultNoTime) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("wrong", 3, 3);
