@@ -343,7 +343,7 @@ absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& 
   for (const auto& [tensor, buffer] : step_->tensors) {
     if (tensor != Tensor::kTokenIds) {
       LASTFLOP_RETURN_IF_ERROR(
-          LaunchPoison(buffer.data(), static_cast<int64_t>(buffer.bytes()), stream().get()));
+          LaunchPoison(buffer->data(), static_cast<int64_t>(buffer->bytes()), stream().get()));
     }
   }
   LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
@@ -378,7 +378,7 @@ absl::StatusOr<std::vector<float>> CudaArm::Output() {
   const auto count = static_cast<size_t>(step_->step.num_tokens * step_->model.hidden_size);
   std::vector<Bf16> hidden(count);
   LASTFLOP_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(hidden.data(), step_->tensors.at(Tensor::kNormed).data(),
+      cudaMemcpyAsync(hidden.data(), step_->tensors.at(Tensor::kNormed)->data(),
                       count * sizeof(Bf16), cudaMemcpyDeviceToHost, stream().get()),
       "reading the hidden states");
   LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());

@@ -57,7 +57,7 @@ absl::Status CudaDrawer::Route() {
       LASTFLOP_RETURN_IF_ERROR(LaunchRouter(
           *router, step_.scores_of(op.moe_index),
           router->router.has_bias ? step_.router_bias.As<float>() : nullptr, routing.expert_ids,
-          routing.weights, step_.workspace.data(), context_.stream.get()));
+          routing.weights, step_.workspace->data(), context_.stream.get()));
     }
   }
   return absl::OkStatus();

@@ -185,8 +185,8 @@ absl::Status CudaMirror::CopyTensor(Tensor tensor, bool to_device) {
     return absl::OkStatus();
   }
   fresh_.insert(tensor);
-  return Copy(on_host->second.data(), on_device->second.data(),
-              std::min(on_host->second.bytes(), on_device->second.bytes()), to_device);
+  return Copy(on_host->second.data(), on_device->second->data(),
+              std::min(on_host->second.bytes(), on_device->second->bytes()), to_device);
 }
 
 absl::Status CudaMirror::CopyPairs(bool to_device) {
@@ -253,7 +253,7 @@ absl::Status CudaMirror::Upload(size_t index) {
   if (const auto found = device_.tensors.find(op.out);
       IsOverwritten(op) && found != device_.tensors.end()) {
     LASTFLOP_CUDA_RETURN_IF_ERROR(
-        cudaMemsetAsync(found->second.data(), 0xFF, found->second.bytes(), context_.stream.get()),
+        cudaMemsetAsync(found->second->data(), 0xFF, found->second->bytes(), context_.stream.get()),
         "poisoning an output");
   } else {
     LASTFLOP_RETURN_IF_ERROR(CopyTensor(op.out, /*to_device=*/true));

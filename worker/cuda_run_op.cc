@@ -73,12 +73,12 @@ class OpRun {
   absl::Status operator()(const GemmShape& s) {
     return context_.cublas_lt->Run(cuda_op_.gemm, In() + s.in_offset, cuda_op_.weights->data(),
                                    s.bias ? cuda_op_.bias->data() : nullptr,
-                                   step_.tensors.at(op_.out).data(), stream_);
+                                   step_.tensors.at(op_.out)->data(), stream_);
   }
 
   absl::Status operator()(const HeadGemmShape& /*s*/) {
     return context_.cublas_lt->Run(cuda_op_.gemm, In(), cuda_op_.weights->data(), nullptr,
-                                   step_.tensors.at(op_.out).data(), stream_);
+                                   step_.tensors.at(op_.out)->data(), stream_);
   }
 
   absl::Status operator()(const RopeShape& s) {
@@ -87,14 +87,14 @@ class OpRun {
       return LaunchRopeGqa(s, table, Out(), cuda_op_.kv(), stream_);
     }
     const int64_t latent_stride =
-        static_cast<int64_t>(step_.tensors.at(op_.in2).bytes() / sizeof(__nv_bfloat16)) /
+        static_cast<int64_t>(step_.tensors.at(op_.in2)->bytes() / sizeof(__nv_bfloat16)) /
         (s.num_sequences * s.query_tokens);
     return LaunchRopeMla(s, table, In(), step_.At<__nv_bfloat16>(op_.in2), latent_stride, Out(),
                          cuda_op_.kv(), stream_);
   }
 
   absl::Status operator()(const AttentionShape& s) {
-    return LaunchAttention(s, context_.num_sms, In(), cuda_op_.kv(), Out(), step_.workspace.data(),
+    return LaunchAttention(s, context_.num_sms, In(), cuda_op_.kv(), Out(), step_.workspace->data(),
                            stream_);
   }
 
@@ -102,7 +102,7 @@ class OpRun {
     const CudaRouting& routing = routing_of();
     return LaunchRouter(s, step_.scores_of(cuda_op_.moe_index),
                         s.router.has_bias ? step_.router_bias.As<float>() : nullptr,
-                        routing.expert_ids, routing.weights, step_.workspace.data(), stream_);
+                        routing.expert_ids, routing.weights, step_.workspace->data(), stream_);
   }
 
   absl::Status operator()(const PermuteShape& s) {
@@ -162,18 +162,19 @@ class OpRun {
     const auto* logits = step_.At<float>(op_.in);
     auto* token_ids = step_.At<int32_t>(op_.out);
     if (s.ranks == 1) {
-      return LaunchSample(s, logits, token_ids, step_.workspace.data(), stream_);
+      return LaunchSample(s, logits, token_ids, step_.workspace->data(), stream_);
     }
     auto* own = step_.candidates.As<Candidate>();
     if (step_.shard) {
       // The candidates of the other ranks would be as many; the choice is made over the own ones.
       LASTFLOP_RETURN_IF_ERROR(
-          LaunchBestCandidates(s, logits, own, step_.workspace.data(), stream_));
+          LaunchBestCandidates(s, logits, own, step_.workspace->data(), stream_));
       s.ranks = 1;
       return LaunchChooseTokens(s, own, token_ids, stream_);
     }
     Candidate* const all = own + s.num_tokens;
-    LASTFLOP_RETURN_IF_ERROR(LaunchBestCandidates(s, logits, own, step_.workspace.data(), stream_));
+    LASTFLOP_RETURN_IF_ERROR(
+        LaunchBestCandidates(s, logits, own, step_.workspace->data(), stream_));
     LASTFLOP_RETURN_IF_ERROR(context_.nccl->AllGather(
         own, all, s.num_tokens * static_cast<int64_t>(sizeof(Candidate)), stream_));
     return LaunchChooseTokens(s, all, token_ids, stream_);

@@ -24,7 +24,12 @@
 namespace lastflop {
 namespace {
 
-constexpr int64_t kBf16 = 2;
+// Memory that holds nothing between the steps of different arms.
+absl::StatusOr<CudaBufferStore::Shared> SharedScratch(const std::string& name, size_t bytes,
+                                                      CudaBufferStore& store) {
+  return store.Get(absl::StrCat("scratch ", name, " bytes ", bytes), bytes,
+                   [](DeviceBuffer& /*buffer*/) { return absl::OkStatus(); });
+}
 
 // Loads what each kind of op needs, and finds the largest workspace.
 class OpLoader {
@@ -106,12 +111,12 @@ class OpLoader {
 
   absl::Status LoadShape(const PermuteShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(shape));
-    if (step_.pairs_memory.bytes() == 0) {
+    if (step_.pairs_memory == nullptr) {
       const int tile_tokens = PairTileTokens(shape);
       LASTFLOP_ASSIGN_OR_RETURN(
           step_.pairs_memory,
-          DeviceBuffer::Create(static_cast<size_t>(PairsBytes(shape, tile_tokens))));
-      step_.pairs = PlacePairs(shape, tile_tokens, step_.pairs_memory.data());
+          SharedScratch("pairs", static_cast<size_t>(PairsBytes(shape, tile_tokens)), store_));
+      step_.pairs = PlacePairs(shape, tile_tokens, step_.pairs_memory->data());
     }
     return absl::OkStatus();
   }
@@ -224,14 +229,22 @@ absl::StatusOr<DeviceBuffer> Zeroed(size_t bytes, cudaStream_t stream) {
   return buffer;
 }
 
-absl::Status AllocateTensors(CudaStep& step) {
+absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
   for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
     if (tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
         tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown) {
       continue;  // Kept elsewhere.
     }
-    LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
-                              DeviceBuffer::Create(static_cast<size_t>(bytes)));
+    // Both arms have their draw at the same time, and its tokens.
+    const auto size = static_cast<size_t>(bytes);
+    if (tensor == Tensor::kTokenIds) {
+      LASTFLOP_ASSIGN_OR_RETURN(DeviceBuffer own, DeviceBuffer::Create(size));
+      step.tensors[tensor] = std::make_shared<DeviceBuffer>(std::move(own));
+      continue;
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(
+        step.tensors[tensor],
+        SharedScratch(absl::StrCat("activation ", static_cast<int>(tensor)), size, store));
   }
   return absl::OkStatus();
 }
@@ -341,12 +354,13 @@ absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inp
     step->ops[i].moe_index = moe_indices[i];
     LASTFLOP_RETURN_IF_ERROR(loader.Load(step->step.ops[i], step->ops[i]));
   }
-  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step));
+  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step, store));
   const auto last = std::max_element(moe_indices.begin(), moe_indices.end());
   LASTFLOP_RETURN_IF_ERROR(
       AllocateRouting(*step, last == moe_indices.end() ? 0 : *last + 1, context.stream.get()));
-  LASTFLOP_ASSIGN_OR_RETURN(step->workspace,
-                            DeviceBuffer::Create(static_cast<size_t>(loader.workspace_bytes())));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step->workspace,
+      SharedScratch("workspace", static_cast<size_t>(loader.workspace_bytes()), store));
   LASTFLOP_ASSIGN_OR_RETURN(
       step->fused_workspace,
       Zeroed(static_cast<size_t>(loader.fused_workspace_bytes()), context.stream.get()));

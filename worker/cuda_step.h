@@ -82,11 +82,13 @@ struct CudaStep {
   Step step;
   std::vector<CudaOp> ops;
 
-  std::map<Tensor, DeviceBuffer> tensors;  // Activations, but for kRouting and kPairs.
-  DeviceBuffer workspace;                  // For the kernel that runs: any content.
-  DeviceBuffer fused_workspace;            // Of fused MoE: zero when it is made.
+  // What arms of equal shapes use one after the other is the same memory, so that where it lies is
+  // no difference between them: activations (but for kRouting and kPairs), workspace, pairs.
+  std::map<Tensor, CudaBufferStore::Shared> tensors;
+  CudaBufferStore::Shared workspace;  // For the kernel that runs: any content.
+  DeviceBuffer fused_workspace;       // Of fused MoE: zero when it is made.
   DeviceBuffer rope_table;
-  DeviceBuffer pairs_memory;
+  CudaBufferStore::Shared pairs_memory;
   CudaPairs pairs;
   DeviceBuffer routing_memory;
   std::vector<CudaRouting> routing;  // By moe_index.
@@ -100,7 +102,7 @@ struct CudaStep {
   int64_t first_sequence() const;
   template <typename T>
   T* At(Tensor tensor) const {
-    return tensors.at(tensor).As<T>();
+    return tensors.at(tensor)->As<T>();
   }
   const float* scores_of(int moe_index) const {
     return router_scores.As<float>() + moe_index * step.num_tokens * model.num_experts;
