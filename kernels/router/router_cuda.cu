@@ -14,8 +14,7 @@ constexpr int kMarkBlocks = 128;    // Each leaves its experts as a bit mask.
 constexpr int kMaxMaskWords = 128;  // 4096 experts.
 
 // Loops over a lane's experts: arrays are registers, or local memory where there are too many.
-template <int kPerLane>
-inline constexpr int kUnroll = kPerLane <= 16 ? kPerLane : 1;
+constexpr int UnrollOf(int per_lane) { return per_lane <= 16 ? per_lane : 1; }
 
 // Warps, each with a token, that a block of so many experts has: their values lie in shared memory.
 int WarpsOf(int64_t num_experts) { return num_experts <= 1024 ? 4 : 1; }
@@ -36,7 +35,7 @@ template <int kPerLane, typename Take>
 __device__ int TakeBest(uint32_t (&keys)[kPerLane], int count, int lane, const Take& take) {
   for (int taken = 0; taken < count; ++taken) {
     uint32_t own = 0;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
       own = max(own, keys[i]);
     }
@@ -45,13 +44,13 @@ __device__ int TakeBest(uint32_t (&keys)[kPerLane], int count, int lane, const T
       return taken;
     }
     uint32_t index = 0xFFFFFFFFu;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = kPerLane - 1; i >= 0; --i) {
       index = keys[i] == best ? static_cast<uint32_t>(32 * i + lane) : index;
     }
     const uint32_t expert = __reduce_min_sync(kAllLanes, index);
     take(taken, static_cast<int>(expert));
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
       keys[i] = expert == static_cast<uint32_t>(32 * i + lane) ? 0 : keys[i];
     }
@@ -119,13 +118,13 @@ struct Softmax {
 template <int kPerLane>
 __device__ Softmax SoftmaxOf(const float (&scores)[kPerLane]) {
   float max = -INFINITY;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
   for (int i = 0; i < kPerLane; ++i) {
     max = fmaxf(max, scores[i]);
   }
   max = WarpMax(max);
   float sum = 0;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
   for (int i = 0; i < kPerLane; ++i) {
     sum += expf(scores[i] - max);
   }
@@ -150,7 +149,7 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
   const bool divides = shape.router.renormalize || shape.router.softmax_after_top_k;
   Token<kPerLane> token = {.plain = plain, .softmax = {0, 1}};
   float values[kPerLane];
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
   for (int i = 0; i < kPerLane; ++i) {
     const int e = 32 * i + lane;
     values[i] = e < num_experts ? scores[e] : -INFINITY;
@@ -159,7 +158,7 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
     token.softmax = SoftmaxOf(values);
   }
   const float inverse = 1.0f / token.softmax.sum;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
   for (int i = 0; i < kPerLane; ++i) {
     const int e = 32 * i + lane;
     if (e < num_experts) {
@@ -174,7 +173,7 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
   if (shape.router.num_groups > 1 && shape.router.top_k_groups < shape.router.num_groups) {
     // Groups are contiguous: their values go through shared memory.
     float* const all = plain + num_experts;
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
       if (32 * i + lane < num_experts) {
         all[32 * i + lane] = values[i];
@@ -183,7 +182,7 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
     __syncwarp();
     const uint64_t kept = BestGroups(shape, all, lane);
     const int size = num_experts / static_cast<int>(shape.router.num_groups);
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
       const int e = 32 * i + lane;
       token.keys[i] = e < num_experts && (kept >> (e / size) & 1) != 0 ? token.keys[i] : 0;
@@ -249,7 +248,7 @@ __global__ void RouterKernel(RouterShape shape, const float* scores, const float
   Token<kPerLane> token = ReadToken<kPerLane>(shape, scores + index * num_experts, bias,
                                               all_values + warp * 2 * num_experts, lane);
   if (masks != nullptr) {
-#pragma unroll kUnroll<kPerLane>
+#pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
       const bool is_there = 32 * i < num_experts && (in_batch[i] >> lane & 1) != 0;
       token.keys[i] = is_there ? token.keys[i] : 0;
