@@ -11,7 +11,7 @@ namespace lastflop {
 
 // Measures how long all threads of `pool` together take to read data that no cache holds: the floor
 // under every op that streams weights. Sizes from 1 MiB to four times the last-level cache, each
-// the median of several reads at fresh places of a buffer of at least eight times that cache. Takes
+// the fastest of nine reads at fresh places of a buffer of at least eight times that cache. Takes
 // a few tenths of a second and the whole memory bandwidth: nothing else may be measured meanwhile.
 // ResourceExhausted: no memory for the buffer.
 absl::StatusOr<std::vector<ReadCurvePoint>> MeasureReadCurve(ThreadPool& pool,
