@@ -1,24 +1,16 @@
 #include "worker/cuda_arm.h"
 
-#include <cuda_bf16.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <map>
-#include <numeric>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "common/units.h"
 #include "gpu/cuda_status.h"
-#include "gpu/cupti.h"
-#include "kernels/cuda/compare_cuda.h"
 #include "kernels/probe/probe_cuda.h"
 #include "step/collective_model.h"
 #include "step/floors.h"
@@ -31,8 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kSampleStream = 0x63686B;
-constexpr uint64_t kTurnStream = 0x7475726E;
 constexpr size_t kSinkBytes = 256;  // Behind what evicts.
 
 // What piecewise graphs leave out: shapes that an engine's attention backend wants to choose anew.
@@ -274,103 +264,6 @@ double CudaArm::ScaleOf(size_t op_index) const {
   return 1;
 }
 
-// Ops outside of the layers and those of one dense and one MoE layer, in turn by draw, are compared
-// with their references; all others run and must leave finite numbers.
-absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
-  if (mirror_ == nullptr) {
-    const WeightData data{.seed = options_.data_seed, .zeros = options_.measure.zeros};
-    const CudaStepInputs inputs{.model = step_->model,
-                                .plan = step_->plan,
-                                .point = step_->point,
-                                .rank = gang_.rank(),
-                                .shard = step_->shard,
-                                .layers_kept = 0,
-                                .data = data};
-    LASTFLOP_ASSIGN_OR_RETURN(mirror_, CudaMirror::Create(inputs, *step_, *parts_.context, gang_,
-                                                          *parts_.host_store, *parts_.pool));
-  }
-  mirror_->Forget();
-  LASTFLOP_RETURN_IF_ERROR(SetDraw(draw));
-  LASTFLOP_RETURN_IF_ERROR(StartTogether());
-  if (step_->is_idle()) {
-    return CheckResult{.ok = true};
-  }
-  std::map<LayerKind, std::vector<int>> layers;
-  for (const int layer : step_->step.layers) {
-    layers[step_->model.layer_kinds[static_cast<size_t>(layer)]].push_back(layer);
-  }
-  const uint64_t turn = CounterRandom(static_cast<uint64_t>(draw), kTurnStream, 0);
-  std::vector<int> compared = {-1};
-  for (const auto& [kind, of_kind] : layers) {
-    compared.push_back(of_kind[turn % of_kind.size()]);
-  }
-  OpCheck worst;
-  const Op* worst_op = nullptr;
-  for (size_t i = 0; i < step_->ops.size(); ++i) {
-    const Op& op = *step_->ops[i].op;
-    if (std::find(compared.begin(), compared.end(), op.layer) == compared.end()) {
-      mirror_->Forget();
-      LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
-      continue;
-    }
-    // Seeds of one layer's fused op choose it for a full comparison (CpuOpChecker).
-    const auto in_turn = static_cast<uint64_t>(std::max(0, step_->ops[i].moe_index));
-    const auto num_layers = static_cast<uint64_t>(std::max(1, step_->num_moe_layers()));
-    const uint64_t random = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
-    LASTFLOP_ASSIGN_OR_RETURN(
-        const OpCheck check,
-        mirror_->Check(i, random / num_layers * num_layers % (uint64_t{1} << 62) + in_turn));
-    if (worst.ok() && (worst_op == nullptr || check.share() > worst.share())) {
-      worst = check;
-      worst_op = &op;
-    }
-  }
-  CheckResult result{.ok = worst.ok(), .max_error = worst.error, .tolerance = worst.tolerance};
-  if (worst_op != nullptr && !worst.ok()) {
-    result.detail = absl::StrFormat(
-        "%s in layer %d disagrees with its reference%s: error %.3g, tolerance %.3g", worst_op->name,
-        worst_op->layer, worst.what.empty() ? "" : " (" + worst.what + ")", worst.error,
-        worst.tolerance);
-  }
-  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> eager, Output());
-  LASTFLOP_RETURN_IF_ERROR(CheckReplay(eager, result));
-  return result;
-}
-
-// The step as it is timed, on poisoned activations, must end where the checked ops did.
-absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& result) {
-  LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
-  for (const auto& [tensor, buffer] : step_->tensors) {
-    if (tensor != Tensor::kTokenIds) {
-      LASTFLOP_RETURN_IF_ERROR(
-          LaunchPoison(buffer->data(), static_cast<int64_t>(buffer->bytes()), stream().get()));
-    }
-  }
-  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
-  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> timed, Output());
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < eager.size(); ++i) {
-    const double error = static_cast<double>(timed[i]) - eager[i];
-    difference += error * error;
-    norm += static_cast<double>(eager[i]) * eager[i];
-  }
-  const double error = norm > 0 ? std::sqrt(difference / norm) : 0;
-  // Sums in another order (collectives, split products) drift apart over the layers.
-  constexpr double kReplayTolerance = 0.05;
-  if (result.ok && !(error <= kReplayTolerance)) {
-    result.ok = false;
-    result.max_error = error;
-    result.tolerance = kReplayTolerance;
-    result.detail = absl::StrFormat(
-        "the step as it is timed ends %.3g away from its ops run one by one, tolerance %.3g "
-        "(not a number: something was not written)",
-        error, kReplayTolerance);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<float>> CudaArm::Output() {
   if (step_->is_idle()) {
     return std::vector<float>{};
@@ -395,134 +288,6 @@ absl::StatusOr<std::vector<int32_t>> CudaArm::ChosenExperts() {
     experts.insert(experts.end(), of_layer.begin(), of_layer.end());
   }
   return experts;
-}
-
-// Kernels, copies and fills that each op begins, from a graph of it alone.
-absl::StatusOr<std::vector<int>> CudaArm::CountSpans() {
-  std::vector<int> counts;
-  for (CudaOp& op : step_->ops) {
-    if (!RunsOnDevice(*step_, *op.op)) {
-      counts.push_back(0);
-      continue;
-    }
-    LASTFLOP_ASSIGN_OR_RETURN(const Graph graph, Graph::Capture(stream(), [&] {
-                                return RunCudaOp(*step_, op, *parts_.context);
-                              }));
-    counts.push_back(static_cast<int>(graph.num_work_nodes()));
-  }
-  return counts;
-}
-
-// One step under CUPTI, launched as it is timed, after an untimed one.
-absl::StatusOr<OpTimes> CudaArm::TracedStep(const std::vector<int>& spans_per_op) {
-  LASTFLOP_ASSIGN_OR_RETURN(
-      const std::vector<DeviceActivity> activity, TraceDevice([this]() -> absl::Status {
-        is_captured_ = false;  // Graphs show their kernels when they are made under the trace.
-        LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
-        LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-        LASTFLOP_RETURN_IF_ERROR(EvictIfNeeded());
-        LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-        return stream().Synchronize();
-      }));
-  const auto num_spans =
-      static_cast<size_t>(std::accumulate(spans_per_op.begin(), spans_per_op.end(), 0));
-  std::vector<TimeSpan> spans;
-  for (size_t i = activity.size() - std::min(num_spans, activity.size()); i < activity.size();
-       ++i) {
-    const auto us = [&](uint64_t ns) {
-      return static_cast<double>(ns - activity.front().start_ns) * 1e-3;
-    };
-    spans.push_back({.begin_us = us(activity[i].start_ns), .end_us = us(activity[i].end_ns)});
-  }
-  return DivideAmongOps(spans, spans_per_op);
-}
-
-// Every op of one step between events of its own, enqueued one by one after an untimed step.
-absl::StatusOr<OpTimes> CudaArm::EventTimedStep() {
-  std::vector<Event> events;
-  for (size_t i = 0; i <= step_->ops.size(); ++i) {
-    LASTFLOP_ASSIGN_OR_RETURN(Event event, Event::Create());
-    events.push_back(std::move(event));
-  }
-  LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-  LASTFLOP_RETURN_IF_ERROR(EvictIfNeeded());
-  LASTFLOP_RETURN_IF_ERROR(events[0].Record(stream().get()));
-  for (size_t i = 0; i < step_->ops.size(); ++i) {
-    LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
-    LASTFLOP_RETURN_IF_ERROR(events[i + 1].Record(stream().get()));
-  }
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
-  OpTimes times;
-  times.idle_us.assign(step_->ops.size(), 0.0);
-  for (size_t i = 0; i < step_->ops.size(); ++i) {
-    LASTFLOP_ASSIGN_OR_RETURN(const double own, events[i + 1].MicrosSince(events[i]));
-    times.op_us.push_back(own);
-  }
-  return times;
-}
-
-absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
-  if (num_samples < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a breakdown of ", num_samples, " samples: at least one is needed"));
-  }
-  Breakdown breakdown{.entries = {}, .step_us = 0, .method = "cupti, kernel by kernel"};
-  std::vector<int> spans_per_op;
-  if (!step_->is_idle()) {
-    LASTFLOP_ASSIGN_OR_RETURN(spans_per_op, CountSpans());
-  }
-  std::vector<OpTimes> runs;
-  bool has_cupti = true;
-  for (int i = 0; i < num_samples; ++i) {
-    LASTFLOP_RETURN_IF_ERROR(StartTogether());
-    if (step_->is_idle()) {
-      continue;
-    }
-    absl::StatusOr<OpTimes> times =
-        has_cupti ? TracedStep(spans_per_op) : absl::StatusOr<OpTimes>(absl::UnknownError(""));
-    if (!times.ok()) {
-      if (has_cupti) {
-        breakdown.method = absl::StrCat("eager timeline, events around every op, which add to it (",
-                                        std::string(times.status().message()), ")");
-        runs.clear();
-      }
-      has_cupti = false;
-      LASTFLOP_ASSIGN_OR_RETURN(times, EventTimedStep());
-    }
-    runs.push_back(*std::move(times));
-  }
-  is_captured_ = false;  // The graphs that were made under a trace are not those that are timed.
-  const auto median = [&](const auto& of_run) {
-    std::vector<double> values;
-    for (const OpTimes& run : runs) {
-      values.push_back(of_run(run));
-    }
-    std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
-                     values.end());
-    return values[values.size() / 2];
-  };
-  std::map<std::string, size_t> entry_of;
-  double idle_us = HostMicros();
-  for (size_t i = 0; i < step_->ops.size(); ++i) {
-    const Op& op = *step_->ops[i].op;
-    const auto [found, is_new] = entry_of.try_emplace(op.name, breakdown.entries.size());
-    if (is_new) {
-      breakdown.entries.push_back({.category = op.category, .op = op.name});
-    }
-    const double scale = ScaleOf(i);
-    const double us =
-        scale * (median([i](const OpTimes& run) { return run.op_us[i]; }) + modelled_us_[i]);
-    idle_us += scale * median([i](const OpTimes& run) { return run.idle_us[i]; });
-    BreakdownEntry& entry = breakdown.entries[found->second];
-    entry.us += us;
-    entry.count += std::llround(scale);
-    entry.floor_us += scale * FloorMicros(Priced(i), options_.machine);
-    breakdown.step_us += us;
-  }
-  breakdown.step_us += idle_us;
-  breakdown.entries.push_back(
-      {.category = OpCategory::kHost, .op = "host", .us = idle_us, .count = 1});
-  return breakdown;
 }
 
 Op CudaArm::Priced(size_t index) const {
