@@ -132,8 +132,8 @@ double TouchedOpShare(const Step& step, const std::set<std::string>& touched) {
                           : static_cast<double>(num_touched) / static_cast<double>(step.ops.size());
 }
 
-absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Plan& plan, const Point& point,
-                                  ExpectedLoads& loads) {
+absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Machine& machine,
+                                  const Plan& plan, const Point& point, ExpectedLoads& loads) {
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(campaign.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
   const Layout layout = MakeLayout(campaign.model, plan, /*rank=*/0);
@@ -143,15 +143,16 @@ absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Plan& plan, co
   StepOptions options;
   options.layers_kept = campaign.layers_kept;
   LASTFLOP_ASSIGN_OR_RETURN(
-      options.load, loads.MostLoaded(campaign.model, point, num_tokens, layout.expert_groups,
-                                     plan.moe.opportunistic_keep));
+      options.load, loads.OfBoundingRank(campaign.model, point, num_tokens, layout.expert_groups,
+                                         plan.moe.opportunistic_keep, machine.backend == "cpu"));
   return MakeStep(campaign.model, plan, point, /*rank=*/0, options);
 }
 
 // Whether each field that differs shows in the ops on its own. One that does not acts where no
 // floor reaches, and the variant may be faster than any sum of ops says.
-absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, const Plan& variant,
-                             const Point& point, const Step& baseline_step, ExpectedLoads& loads) {
+absl::Status CheckFieldsShow(const Campaign& campaign, const Machine& machine, const Plan& baseline,
+                             const Plan& variant, const Point& point, const Step& baseline_step,
+                             ExpectedLoads& loads) {
   const OpsByName baseline_ops = GroupByName(baseline_step);
   for (const PlanDifference& difference : DiffPlans(baseline, variant)) {
     if (absl::StartsWith(difference.path, "decode.speculative")) {
@@ -159,7 +160,7 @@ absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, con
     }
     Plan single = baseline;
     LASTFLOP_RETURN_IF_ERROR(SetPlanField(difference.path, difference.to, single));
-    const absl::StatusOr<Step> step = ExpectedStep(campaign, single, point, loads);
+    const absl::StatusOr<Step> step = ExpectedStep(campaign, machine, single, point, loads);
     // A field that needs its neighbours to be feasible changes the step for sure.
     if (step.ok() && TouchedNames(baseline_ops, GroupByName(*step)).empty()) {
       return absl::FailedPreconditionError(
@@ -171,10 +172,12 @@ absl::Status CheckFieldsShow(const Campaign& campaign, const Plan& baseline, con
 
 }  // namespace
 
-absl::StatusOr<ExpertLoad> ExpectedLoads::MostLoaded(const Model& model, const Point& point,
-                                                     int64_t tokens, int64_t expert_groups,
-                                                     int64_t opportunistic_keep) {
-  const auto key = std::make_tuple(&point, tokens, expert_groups, opportunistic_keep);
+absl::StatusOr<ExpertLoad> ExpectedLoads::OfBoundingRank(const Model& model, const Point& point,
+                                                         int64_t tokens, int64_t expert_groups,
+                                                         int64_t opportunistic_keep,
+                                                         bool shares_bandwidth) {
+  const auto key =
+      std::make_tuple(&point, tokens, expert_groups, opportunistic_keep, shares_bandwidth);
   if (const auto found = loads_.find(key); found != loads_.end()) {
     return found->second;
   }
@@ -182,7 +185,7 @@ absl::StatusOr<ExpertLoad> ExpectedLoads::MostLoaded(const Model& model, const P
   LASTFLOP_ASSIGN_OR_RETURN(
       const ExpectedLoad expected,
       EstimateLoad(model, point.routing, sampled, expert_groups, opportunistic_keep, kDraws));
-  ExpertLoad load = expected.most_loaded_rank;
+  ExpertLoad load = shares_bandwidth ? expected.mean_rank : expected.most_loaded_rank;
   load.pairs *= static_cast<double>(tokens) / static_cast<double>(sampled);
   loads_[key] = load;
   return load;
@@ -231,10 +234,11 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
         "ranks, stages or replicas differ, so steps do not compare op by op");
   }
   CeilingInput input;
-  LASTFLOP_ASSIGN_OR_RETURN(input.baseline, ExpectedStep(campaign, baseline, point, loads));
-  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, variant, point, loads));
+  LASTFLOP_ASSIGN_OR_RETURN(input.baseline,
+                            ExpectedStep(campaign, machine, baseline, point, loads));
+  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, machine, variant, point, loads));
   LASTFLOP_RETURN_IF_ERROR(
-      CheckFieldsShow(campaign, baseline, variant, point, input.baseline, loads));
+      CheckFieldsShow(campaign, machine, baseline, variant, point, input.baseline, loads));
   input.layer_kinds = campaign.model.layer_kinds;
   input.machine = PartOfRank(machine, variant.num_ranks());
   input.breakdown = breakdown;

@@ -47,17 +47,20 @@ Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
 // Expected routing of points, each sampled once. One campaign; one thread at a time.
 class ExpectedLoads {
  public:
-  // `tokens` of `point` over `expert_groups`, as the most loaded rank sees them. `point` is the
-  // same object for the same point.
-  absl::StatusOr<ExpertLoad> MostLoaded(const Model& model, const Point& point, int64_t tokens,
-                                        int64_t expert_groups, int64_t opportunistic_keep);
+  // `tokens` of `point` over `expert_groups`, as the rank sees them that bounds a step from below.
+  // Where each rank has a device, that is the most loaded one; ranks that share a host's memory
+  // bandwidth are done when all of them together are, so it is the mean one. `point` is the same
+  // object for the same point.
+  absl::StatusOr<ExpertLoad> OfBoundingRank(const Model& model, const Point& point, int64_t tokens,
+                                            int64_t expert_groups, int64_t opportunistic_keep,
+                                            bool shares_bandwidth);
 
  private:
-  std::map<std::tuple<const Point*, int64_t, int64_t, int64_t>, ExpertLoad> loads_;
+  std::map<std::tuple<const Point*, int64_t, int64_t, int64_t, bool>, ExpertLoad> loads_;
 };
 
-// Builds the input from plans: expected routing, the most loaded rank. The message says why there
-// is no ceiling: a plan without a step, a changed field that no op shows (launch, process,
+// Builds the input from plans: expected routing, the rank that bounds a step. The message says why
+// there is no ceiling: a plan without a step, a changed field that no op shows (launch, process,
 // overlap), or another number of ranks, whose steps do not compare op by op.
 absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
                                             const Plan& baseline, const Plan& variant,

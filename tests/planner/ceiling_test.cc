@@ -145,6 +145,16 @@ TEST_F(PrepareCeilingTest, HasNoneForWhatActsOutsideOfTheOps) {
   EXPECT_FALSE(Prepare(variant).ok());
 }
 
+TEST_F(PrepareCeilingTest, BoundsRanksOfOneHostByTheMeanOneAndDevicesByTheMostLoaded) {
+  point_.routing.distribution = Distribution::kZipf;
+  const auto load = [this](bool shares_bandwidth) {
+    return loads_.OfBoundingRank(campaign_.model, point_, /*tokens=*/4, /*expert_groups=*/2,
+                                 /*opportunistic_keep=*/0, shares_bandwidth);
+  };
+  ASSERT_TRUE(load(true).ok() && load(false).ok());
+  EXPECT_LT(load(true)->unique_experts, load(false)->unique_experts);
+}
+
 TEST_F(PrepareCeilingTest, HasNoneWhenRanksDiffer) {
   Plan variant = campaign_.baseline;
   variant.parallel.tensor = 1;
