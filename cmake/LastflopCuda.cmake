@@ -71,7 +71,7 @@ function(lastflop_add_cuda_library name)
                        PRIVATE_DEPS ${ARG_PRIVATE_DEPS})
   set_target_properties(lastflop_${name} PROPERTIES CUDA_ARCHITECTURES OFF)
   target_compile_options(lastflop_${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:${gencode} -lineinfo --expt-relaxed-constexpr
+    $<$<COMPILE_LANGUAGE:CUDA>:${gencode} -lineinfo --compress-mode=size --expt-relaxed-constexpr
                                -Xcompiler=-Wall,-Wextra -diag-suppress=20012>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LASTFLOP_WERROR}>>:-Werror=all-warnings>)
 endfunction()

@@ -11,7 +11,7 @@
 #include "common/status_macros.h"
 #include "common/units.h"
 #include "gpu/cuda_status.h"
-#include "kernels/probe/probe_cuda.h"
+#include "kernels/cuda/read_probe_cuda.h"
 #include "step/collective_model.h"
 #include "step/floors.h"
 #include "step/layout.h"

@@ -11,8 +11,8 @@
 #include "gpu/cuda_status.h"
 #include "gpu/device_buffer.h"
 #include "gpu/stream.h"
+#include "kernels/cuda/read_probe_cuda.h"
 #include "kernels/cuda/weights_random_cuda.h"
-#include "kernels/probe/probe_cuda.h"
 #include "worker/device_probe.h"
 
 namespace lastflop {

@@ -72,10 +72,11 @@ class RecoveryTest : public testing::Test {
         std::vector<std::string>{"--server", server(), "--device", "cpu:0", "--id", id});
   }
 
-  void Submit(const std::string& interventions = kTinyInterventions) {
+  // `max_time`: how long an attempt samples.
+  void Submit(const std::string& max_time = "400ms") {
     const std::string file = WriteTinyCampaign(
-        folder_, interventions,
-        "launches: 1, min_pairs: 4, max_time: 400ms, half_width: 0.0001%, max_attempts: 3");
+        folder_, kTinyInterventions,
+        "launches: 1, min_pairs: 4, half_width: 0.0001%, max_attempts: 3, max_time: " + max_time);
     Program submit(folder_.path(), "lastflop", {"submit", file, "--server", server()});
     ASSERT_EQ(submit.Wait(), 0) << submit.Err();
   }
@@ -232,7 +233,7 @@ TEST_F(RecoveryTest, EverythingKilledAtOnceIsNoLoss) {
 TEST_F(RecoveryTest, ATrialWhoseChildAlwaysDiesGetsExactlyItsAttempts) {
   StartCoordinator();
   StartWorker("w0");
-  Submit();
+  Submit("1500ms");  // Long enough to be caught at work, however busy the machine.
   bool has_restarted = false;
   // The child is killed whenever it works on t0003, and the coordinator once in between.
   ASSERT_TRUE(Eventually([&] {
@@ -242,7 +243,9 @@ TEST_F(RecoveryTest, ATrialWhoseChildAlwaysDiesGetsExactlyItsAttempts) {
     for (const AttemptRecord& attempt : results.attempts) {
       const bool is_doomed = attempt.result.trial_id == "t0003";
       num_failed += is_doomed && attempt.state == AttemptState::kFailed ? 1 : 0;
-      is_running = is_running || (is_doomed && attempt.state == AttemptState::kRunning);
+      const bool is_open =
+          attempt.state == AttemptState::kLeased || attempt.state == AttemptState::kRunning;
+      is_running = is_running || (is_doomed && is_open);
     }
     if (is_running) {
       for (const pid_t child : ChildrenOf(workers_["w0"]->pid())) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "gpu/cuda_status.h"
-#include "kernels/probe/probe_cuda.h"
+#include "kernels/cuda/read_probe_cuda.h"
 
 namespace lastflop {
 namespace {
