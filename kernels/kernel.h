@@ -12,7 +12,7 @@ namespace lastflop {
 struct KernelInfo {
   absl::string_view name;         // Its folder: "grouped_gemm".
   absl::string_view ops;          // Op names of a step that it runs, separated by spaces.
-  absl::string_view backends;     // "cpu"
+  absl::string_view backends;     // "cpu cuda": of the project; a build may have fewer.
   absl::string_view formats;      // Weight formats (cache formats for attention); "" without.
   absl::string_view config_keys;  // Plan fields that choose among its configs; "" without.
   absl::string_view summary;      // One line.

@@ -81,7 +81,7 @@ int PrintKernels() {
   Json rows = Json::array();
   for (const KernelInfo& kernel : KernelTable()) {
     rows.push_back({{"name", std::string(kernel.name)},
-                    {"backends", std::string(kernel.backends)},
+                    {"backends", HasCudaBackend() ? std::string(kernel.backends) : "cpu"},
                     {"ops", std::string(kernel.ops)},
                     {"formats", std::string(kernel.formats)},
                     {"config", std::string(kernel.config_keys)},
