@@ -176,7 +176,7 @@ absl::Status CublasLt::Run(const DenseGemm& gemm, const void* in, const void* we
                            const void* bias, void* out, cudaStream_t stream) {
   const auto found = plans_.find(gemm);
   if (found == plans_.end()) {
-    return absl::FailedPreconditionError("a product that was not prepared");
+    return absl::InternalError("a product that was not prepared");
   }
   const Plan& plan = *found->second;
   if (gemm.bias) {

@@ -24,21 +24,4 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(size_t bytes) {
 
 void DeviceBuffer::Free::operator()(std::byte* data) const { cudaFree(data); }
 
-absl::StatusOr<PinnedBuffer> PinnedBuffer::Create(size_t bytes) {
-  PinnedBuffer buffer;
-  buffer.bytes_ = bytes;
-  if (bytes > 0) {
-    void* data = nullptr;
-    const cudaError_t error = cudaMallocHost(&data, bytes);
-    if (error != cudaSuccess) {
-      cudaGetLastError();
-      return CudaStatus(error, absl::StrCat("allocating ", bytes, " B of pinned memory"));
-    }
-    buffer.data_.reset(static_cast<std::byte*>(data));
-  }
-  return buffer;
-}
-
-void PinnedBuffer::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
-
 }  // namespace lastflop

@@ -32,20 +32,4 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
-// Host memory that the device copies from and to at full speed. Move-only.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  static absl::StatusOr<PinnedBuffer> Create(size_t bytes);
-  std::byte* data() const { return data_.get(); }
-  size_t bytes() const { return bytes_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  size_t bytes_ = 0;
-};
-
 }  // namespace lastflop

@@ -59,7 +59,6 @@ class Graph {
     return End(stream, status);
   }
 
-  bool is_valid() const { return exec_ != nullptr; }
   // Nodes that do something on the device: kernels, copies, fills.
   size_t num_work_nodes() const { return num_work_nodes_; }
   absl::Status Launch(const Stream& stream) const;

@@ -27,7 +27,7 @@ absl::StatusOr<double> ModelledCollectiveMicros(const Op& op, const Machine& mac
     return 0.0;
   }
   if (!machine.link_gb_per_s.has_value() || !machine.collective_latency_us.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         "fidelity shard models ", op.name,
         " and needs link_gb_per_s and collective_latency_us: name a machine file that has them"));
   }

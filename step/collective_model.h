@@ -10,7 +10,7 @@ namespace lastflop {
 // latency plus the bytes that the busiest link carries over its rate. All-reduce moves
 // 2 (n - 1) / n of its data over each link (reduce-scatter and all-gather); the exchange of
 // sampling moves (n - 1) candidates. 0 for ops that are no collectives, or of one rank.
-// FailedPrecondition: a machine without link_gb_per_s or collective_latency_us.
+// InvalidArgument: a machine without link_gb_per_s or collective_latency_us.
 absl::StatusOr<double> ModelledCollectiveMicros(const Op& op, const Machine& machine);
 
 }  // namespace lastflop

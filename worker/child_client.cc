@@ -131,6 +131,10 @@ void ChildClient::Kill(const std::string& /*reason*/) {
   }
 }
 
+bool EndsChild(const AttemptResult& result) {
+  return result.failure.has_value() && result.failure->kind == FailureKind::kDeviceFault;
+}
+
 std::string ChildClient::Reap() {
   if (!is_alive_.exchange(false)) {
     return "the child had ended before";
@@ -194,6 +198,10 @@ AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& plac
     } else if (reply.has_result()) {
       absl::StatusOr<AttemptResult> result = FromProto(reply.result());
       if (result.ok()) {
+        if (EndsChild(*result)) {
+          kill(pid_, SIGKILL);
+          Reap();
+        }
         return *std::move(result);
       }
       status = result.status();

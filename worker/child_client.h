@@ -17,6 +17,10 @@
 
 namespace lastflop {
 
+// Whether the child that gave this result is of no more use: its device context is gone with
+// everything in it, and what it ran next would fail for the one before.
+bool EndsChild(const AttemptResult& result);
+
 // The worker's side of one child process: the binary itself, started again with `--child`. The
 // child is killed when this is destroyed and when the worker dies. Run() by one thread at a time;
 // Kill() by any.

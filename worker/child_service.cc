@@ -21,6 +21,7 @@
 #include "common/status_macros.h"
 #include "lastflop/v1/child.pb.h"
 #include "proto/codec.h"
+#include "worker/agreement.h"
 #include "worker/arm.h"
 #include "worker/attempt_runner.h"
 #include "worker/device_lock.h"
@@ -42,16 +43,9 @@ AttemptResult Failed(const AttemptSpec& attempt, const absl::Status& status, int
   AttemptResult result;
   result.attempt_id = attempt.attempt_id;
   result.trial_id = attempt.trial_id;
-  FailureKind kind = FailureKind::kInternal;
-  if (absl::IsUnimplemented(status)) {
-    kind = FailureKind::kUnsupported;
-  } else if (absl::IsDeadlineExceeded(status)) {
-    kind = FailureKind::kTimeout;
-  } else if (absl::IsAborted(status)) {
-    kind = FailureKind::kRankLost;
-  } else if (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status)) {
-    kind = FailureKind::kInfeasible;
-  }
+  // Before an attempt has begun there is no result that could be wrong.
+  const FailureKind kind =
+      absl::IsFailedPrecondition(status) ? FailureKind::kInternal : KindOf(status);
   result.failure = Failure{.kind = kind, .message = std::string(status.message()), .rank = rank};
   return result;
 }

@@ -331,6 +331,9 @@ std::string CudaArm::effective_note() const {
     notes.push_back(absl::StrFormat("%s; the device took %.1f MB", pin_->note,
                                     static_cast<double>(pin_effective_bytes_) * 1e-6));
   }
+  if (!step_->is_idle()) {
+    notes.push_back("lastflop's kernels start while the one before them ends");
+  }
   if (!HasDevicePairs(*step_)) {
     notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");
   }

@@ -17,8 +17,9 @@ absl::Status Unsupported(absl::string_view field, absl::string_view value,
 
 absl::Status CheckLaunch(const Plan& plan) {
   if (plan.launch.dependent) {
-    return Unsupported("launch.dependent", "true",
-                       "has no kernels that start before the one before them ends");
+    return Unsupported(
+        "launch.dependent", "true",
+        "starts its own kernels before the one before them has ended always, and cuBLASLt's never");
   }
   if (plan.launch.steps > 1) {
     return Unsupported("launch.steps", absl::StrCat(plan.launch.steps), "launches step by step");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "worker/child_client.h"
 #include "worker/cpu_host.h"
 #include "worker/device_lock.h"
 #include "worker/host.h"
@@ -93,6 +94,15 @@ TEST(MessagePipeTest, TellsSilenceFromTheEnd) {
   absl::Status status = left.Send("x");
   status = status.ok() ? left.Send("x") : status;
   EXPECT_TRUE(absl::IsUnavailable(status));
+}
+
+TEST(ChildClientTest, EndsAChildWhoseDeviceHasFaulted) {
+  AttemptResult result;
+  EXPECT_FALSE(EndsChild(result));
+  result.failure = Failure{.kind = FailureKind::kWrongResult, .message = "", .rank = 0};
+  EXPECT_FALSE(EndsChild(result));
+  result.failure->kind = FailureKind::kDeviceFault;
+  EXPECT_TRUE(EndsChild(result));
 }
 
 }  // namespace
