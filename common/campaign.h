@@ -103,12 +103,14 @@ struct MeasureOptions {
   bool warm = false;   // One layer in a loop, labelled `warm`.
   bool zeros = false;  // Zero data instead of random, labelled.
   bool breakdown = true;
+  bool prune = true;  // Trials that their ceiling makes pointless are not run.
 };
 
 struct Budget {
   std::optional<double> effort_hours;
   std::optional<std::chrono::milliseconds> wall;
   double max_error = 0;  // A lossy intervention within it ranks with the exact ones.
+  int64_t rounds = 1;    // Passes over the interventions, each on top of the last one's winner.
 };
 
 struct Economics {

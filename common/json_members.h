@@ -192,6 +192,7 @@ void Members(Archive& archive, Value& value) {
   archive("warm", value.warm);
   archive("zeros", value.zeros);
   archive("breakdown", value.breakdown);
+  archive("prune", value.prune);
 }
 
 template <typename Archive, Is<Budget> Value>
@@ -199,6 +200,7 @@ void Members(Archive& archive, Value& value) {
   archive("effort_hours", value.effort_hours);
   archive("wall_ms", value.wall);
   archive("max_error", value.max_error);
+  archive("rounds", value.rounds);
 }
 
 template <typename Archive, Is<Economics> Value>
@@ -238,6 +240,8 @@ void Members(Archive& archive, Value& value) {
   archive("point_index", value.point_index);
   archive("baseline", value.baseline);
   archive("variant", value.variant);
+  archive("round", value.round);
+  archive("role", value.role);
   archive("settled", value.settled);
   archive("settled_reason", value.settled_reason);
 }

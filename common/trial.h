@@ -22,6 +22,8 @@ struct TrialSpec {
   std::string intervention_id;  // kBaselineId for the baseline's own.
   std::string choice;           // "" or "moe.tile_order=column_major" of a `try` sweep.
   int point_index = 0;
+  int round = 1;  // Of the campaign; the baseline of a later one has the earlier winners in it.
+  TrialRole role = TrialRole::kCompare;
   Plan baseline;
   Plan variant;
   // Set when it will not be dispatched at all.

@@ -69,6 +69,17 @@ LASTFLOP_ENUM_WORDS(Standing, 8, {Standing::kMeasured, "measured"},
                     {Standing::kInvalid, "invalid"}, {Standing::kFailed, "failed"},
                     {Standing::kNotRun, "not_run"});
 
+// What a trial of a campaign with rounds is for.
+enum class TrialRole {
+  kCompare,     // An intervention, or the baseline itself, against the baseline of its round.
+  kConfirm,     // The winner of a round again, on fresh seeds.
+  kStack,       // All that were accepted against the campaign's own baseline.
+  kLeaveOneOut  // All that were accepted against all but one: what that one still gives.
+};
+LASTFLOP_ENUM_WORDS(TrialRole, 4, {TrialRole::kCompare, "compare"},
+                    {TrialRole::kConfirm, "confirm"}, {TrialRole::kStack, "stack"},
+                    {TrialRole::kLeaveOneOut, "leave_one_out"});
+
 enum class Effect { kFaster, kSlower, kSame, kUndecided };
 LASTFLOP_ENUM_WORDS(Effect, 4, {Effect::kFaster, "faster"}, {Effect::kSlower, "slower"},
                     {Effect::kSame, "same"}, {Effect::kUndecided, "undecided"});

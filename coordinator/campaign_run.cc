@@ -63,6 +63,11 @@ void ApplyToMemory(const Change& change, CampaignRun& run) {
     attempt.result = report;
     attempt.has_report = true;
   }
+  for (const TrialRecord& trial : change.new_trials) {
+    run.trial_index[trial.spec.trial_id] = run.results.trials.size();
+    run.results.trials.push_back(trial);
+    run.attempts_of_trial.emplace_back();
+  }
   for (const TrialRecord& trial : change.trials) {
     TrialRecord& stored = run.results.trials[run.trial_index.at(trial.spec.trial_id)];
     const int num_attempts = stored.num_attempts;  // Counted above.

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "db/report_rows.h"
 #include "db/schema.h"
+#include "db/trial_rows.h"
 
 namespace lastflop {
 namespace {
@@ -24,14 +25,6 @@ constexpr absl::string_view kSelectCampaign = R"sql(
     SELECT state, reason, campaign_json, source_yaml, source_name, machine_json, created_at_ms,
            ended_at_ms
       FROM campaigns WHERE campaign_id = ?1)sql";
-
-constexpr absl::string_view kSelectTrials = R"sql(
-    SELECT trial_id, intervention_id, choice, point_index, baseline_text, variant_text, settled,
-           settled_reason, state, reason, failure_kind, failure_message, failure_rank, converged,
-           (SELECT count(*) FROM attempts
-             WHERE attempts.campaign_id = trials.campaign_id
-               AND attempts.trial_id = trials.trial_id)
-      FROM trials WHERE campaign_id = ?1 ORDER BY trial_index)sql";
 
 constexpr absl::string_view kSelectAttempts = R"sql(
     SELECT attempt_id, trial_id, launch, state, authoritative, worker_ids, leased_at_ms,
@@ -73,39 +66,6 @@ absl::Status ReadHeader(Database& database, CampaignResults& results) {
   results.created_at_ms = row.Integer(6);
   results.ended_at_ms = row.Integer(7);
   return absl::OkStatus();
-}
-
-absl::StatusOr<TrialRecord> ReadTrial(const Statement& row) {
-  TrialRecord trial;
-  trial.spec.trial_id = row.Text(0);
-  trial.spec.intervention_id = row.Text(1);
-  trial.spec.choice = row.Text(2);
-  trial.spec.point_index = static_cast<int>(row.Integer(3));
-  LASTFLOP_ASSIGN_OR_RETURN(trial.spec.baseline, ParseCanonicalText(row.Text(4)));
-  LASTFLOP_ASSIGN_OR_RETURN(trial.spec.variant, ParseCanonicalText(row.Text(5)));
-  if (!row.IsNull(6)) {
-    LASTFLOP_ASSIGN_OR_RETURN(trial.spec.settled, ReadWord<Standing>(row, 6, "trials.settled"));
-  }
-  trial.spec.settled_reason = row.Text(7);
-  LASTFLOP_ASSIGN_OR_RETURN(trial.state, ReadWord<TrialState>(row, 8, "trials.state"));
-  trial.reason = row.Text(9);
-  LASTFLOP_ASSIGN_OR_RETURN(trial.failure, ReadFailure(row, 10));
-  trial.converged = row.Boolean(13);
-  trial.num_attempts = static_cast<int>(row.Integer(14));
-  return trial;
-}
-
-absl::Status ReadTrials(Database& database, CampaignResults& results) {
-  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database.Prepare(kSelectTrials));
-  rows.Bind(results.campaign_id);
-  while (true) {
-    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
-    if (!has_row) {
-      return absl::OkStatus();
-    }
-    LASTFLOP_ASSIGN_OR_RETURN(TrialRecord trial, ReadTrial(rows));
-    results.trials.push_back(std::move(trial));
-  }
 }
 
 absl::StatusOr<std::vector<std::string>> ReadWorkerIds(const std::string& text) {
@@ -220,7 +180,7 @@ absl::StatusOr<CampaignResults> ReadCampaign(Database& database, const std::stri
   CampaignResults results;
   results.campaign_id = campaign_id;
   LASTFLOP_RETURN_IF_ERROR(ReadHeader(database, results));
-  LASTFLOP_RETURN_IF_ERROR(ReadTrials(database, results));
+  LASTFLOP_ASSIGN_OR_RETURN(results.trials, ReadTrials(database, results.campaign_id));
   LASTFLOP_RETURN_IF_ERROR(ReadAttempts(database, results));
   return results;
 }

@@ -1,10 +1,9 @@
 #include "db/campaign_store.h"
 
 #include "common/campaign_json.h"
-#include "common/plan.h"
 #include "common/status_macros.h"
 #include "db/event_rows.h"
-#include "db/report_rows.h"
+#include "db/trial_rows.h"
 
 namespace lastflop {
 namespace {
@@ -14,39 +13,8 @@ constexpr absl::string_view kInsertCampaign = R"sql(
                            source_name, created_at_ms, resumed_at_ms, wall_from_ms)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?8))sql";
 
-constexpr absl::string_view kInsertTrial = R"sql(
-    INSERT INTO trials (campaign_id, trial_id, trial_index, intervention_id, choice, point_index,
-                        baseline_text, variant_text, settled, settled_reason, state, reason,
-                        failure_kind, failure_message, failure_rank)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15))sql";
-
 constexpr absl::string_view kFindSubmission =
     "SELECT campaign_id FROM campaigns WHERE submission_id = ?1";
-
-absl::Status InsertTrials(Database& database, const CampaignResults& results) {
-  LASTFLOP_ASSIGN_OR_RETURN(Statement statement, database.Prepare(kInsertTrial));
-  int64_t trial_index = 0;
-  for (const TrialRecord& trial : results.trials) {
-    const TrialSpec& spec = trial.spec;
-    statement.Bind(results.campaign_id)
-        .Bind(spec.trial_id)
-        .Bind(trial_index++)
-        .Bind(spec.intervention_id)
-        .Bind(spec.choice)
-        .Bind(spec.point_index)
-        .Bind(CanonicalText(spec.baseline))
-        .Bind(CanonicalText(spec.variant));
-    if (spec.settled.has_value()) {
-      statement.Bind(ToWord(*spec.settled));
-    } else {
-      statement.Bind(std::nullopt);
-    }
-    statement.Bind(spec.settled_reason).Bind(ToWord(trial.state)).Bind(trial.reason);
-    BindFailure(trial.failure, statement);
-    LASTFLOP_RETURN_IF_ERROR(statement.Run().status());
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -59,7 +27,7 @@ absl::Status CampaignStore::Insert(const CampaignResults& results, const std::st
                                         ToJson(results.campaign), results.source_yaml,
                                         results.source_name, results.created_at_ms)
                                .status());
-  LASTFLOP_RETURN_IF_ERROR(InsertTrials(database_, results));
+  LASTFLOP_RETURN_IF_ERROR(InsertTrials(database_, results.campaign_id, 0, results.trials));
   LASTFLOP_RETURN_IF_ERROR(
       InsertEvent(database_, results.campaign_id, results.created_at_ms, event));
   return transaction.Commit();

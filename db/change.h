@@ -58,14 +58,16 @@ struct Change {
   int64_t at_ms = 0;  // Of everything below.
   std::vector<NewAttempt> leased;
   std::vector<AttemptUpdate> attempts;
-  std::vector<AttemptResult> reports;  // The first report of each; also late ones.
-  std::vector<TrialRecord> trials;     // All but what is compared is written.
+  std::vector<AttemptResult> reports;   // The first report of each; also late ones.
+  std::vector<TrialRecord> trials;      // All but what is compared is written.
+  std::vector<TrialRecord> new_trials;  // Behind those that are there.
+  int64_t first_new_trial = 0;          // Their first index: how many are there.
   std::optional<CampaignUpdate> campaign;
   std::vector<CampaignEvent> events;
 
   bool empty() const {
     return leased.empty() && attempts.empty() && reports.empty() && trials.empty() &&
-           !campaign.has_value() && events.empty();
+           new_trials.empty() && !campaign.has_value() && events.empty();
   }
 };
 

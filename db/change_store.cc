@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "db/event_rows.h"
 #include "db/report_rows.h"
+#include "db/trial_rows.h"
 
 namespace lastflop {
 namespace {
@@ -107,6 +108,8 @@ absl::Status ChangeStore::Apply(Change& change) {
   for (const AttemptResult& report : change.reports) {
     LASTFLOP_RETURN_IF_ERROR(InsertReport(database_, report, change.at_ms));
   }
+  LASTFLOP_RETURN_IF_ERROR(
+      InsertTrials(database_, change.campaign_id, change.first_new_trial, change.new_trials));
   for (const TrialRecord& trial : change.trials) {
     LASTFLOP_RETURN_IF_ERROR(UpdateTrial(database_, change, trial));
   }

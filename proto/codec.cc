@@ -341,6 +341,8 @@ v1::TrialRecord ToProto(const TrialRecord& trial, const Campaign& campaign) {
     *message.mutable_failure() = ToProto(*trial.failure);
   }
   message.set_converged(trial.converged);
+  message.set_round(spec.round);
+  message.set_role(std::string(ToWord(spec.role)));
   return message;
 }
 
@@ -366,6 +368,10 @@ absl::StatusOr<TrialRecord> FromProto(const v1::TrialRecord& message) {
     LASTFLOP_ASSIGN_OR_RETURN(trial.failure, FromProto(message.failure()));
   }
   trial.converged = message.converged();
+  trial.spec.round = std::max(1, message.round());
+  if (!message.role().empty()) {
+    LASTFLOP_ASSIGN_OR_RETURN(trial.spec.role, DecodeWord<TrialRole>("role", message.role()));
+  }
   return trial;
 }
 

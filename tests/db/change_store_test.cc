@@ -60,6 +60,29 @@ TEST_F(ChangeStoreTest, AChangeThatFailsHalfWayStoresNothing) {
   EXPECT_FALSE(results->attempts[0].has_report);
 }
 
+TEST_F(ChangeStoreTest, ATrialOfALaterRoundStandsBehindTheOthersWithItsRole) {
+  Change change{.campaign_id = "c1", .at_ms = 3000};
+  TrialRecord trial;
+  trial.spec.trial_id = "t0003";
+  trial.spec.intervention_id = "group";
+  trial.spec.round = 2;
+  trial.spec.role = TrialRole::kLeaveOneOut;
+  trial.spec.baseline.moe.group_m = 4;
+  change.new_trials = {trial};
+  change.first_new_trial = 3;
+  ASSERT_TRUE(store_.Apply(change).ok());
+  const absl::StatusOr<CampaignResults> results = ReadCampaign(database_, "c1");
+  ASSERT_TRUE(results.ok()) << results.status();
+  ASSERT_EQ(results->trials.size(), 4);
+  EXPECT_EQ(results->trials[0].spec.round, 1);
+  EXPECT_EQ(results->trials[0].spec.role, TrialRole::kCompare);
+  EXPECT_EQ(results->trials[3].spec.trial_id, "t0003");
+  EXPECT_EQ(results->trials[3].spec.round, 2);
+  EXPECT_EQ(results->trials[3].spec.role, TrialRole::kLeaveOneOut);
+  EXPECT_EQ(results->trials[3].spec.baseline, trial.spec.baseline);
+  EXPECT_FALSE(store_.Apply(change).ok()) << "the same trial twice";
+}
+
 TEST_F(ChangeStoreTest, AReportIsKeptOnce) {
   ASSERT_TRUE(Lease("a1", 1).ok());
   Change change{.campaign_id = "c1", .at_ms = 3000};

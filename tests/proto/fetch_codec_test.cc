@@ -29,6 +29,8 @@ CampaignResults SomeResults() {
   trial.spec.trial_id = "t0002";
   trial.spec.settled = Standing::kInfeasible;
   trial.spec.settled_reason = "64 mod 3 = 1";
+  trial.spec.round = 2;
+  trial.spec.role = TrialRole::kConfirm;
   trial.failure.reset();
   results.trials.push_back(trial);
   AttemptRecord attempt;
@@ -80,6 +82,8 @@ TEST(FetchCodecTest, ACampaignInPiecesIsPutTogetherAgain) {
   EXPECT_TRUE(fetched.trials[0].converged);
   EXPECT_EQ(fetched.trials[1].spec.settled, Standing::kInfeasible);
   EXPECT_EQ(fetched.trials[1].spec.settled_reason, "64 mod 3 = 1");
+  EXPECT_EQ(fetched.trials[1].spec.round, 2);
+  EXPECT_EQ(fetched.trials[1].spec.role, TrialRole::kConfirm);
   ASSERT_EQ(fetched.attempts.size(), 2u);
   EXPECT_EQ(fetched.attempts[0].result.samples.size(), 2u * kSamplesPerPiece + 1);
   EXPECT_EQ(fetched.attempts[0].result.samples.back().pair.draw, 2 * kSamplesPerPiece);
