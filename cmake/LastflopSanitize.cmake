@@ -1,7 +1,6 @@
 # LASTFLOP_SANITIZE=address,undefined or thread: one build folder per choice (presets asan, tsan).
-# The product is instrumented and built several files at a time, which shares what they include and
-# instantiate. Tests are instrumented for `thread` only, which must see every access: for the others
-# their objects are the plain build's, so that ccache has them.
+# The product is instrumented. Tests are instrumented for `thread` only, which must see every access:
+# for the others their objects are the plain build's, so that ccache has them.
 set(LASTFLOP_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
 
 # Line numbers in a backtrace are worth their compile time, variables are not.
@@ -22,11 +21,10 @@ if(LASTFLOP_SANITIZE)
   if(LASTFLOP_SANITIZE MATCHES "undefined")
     list(APPEND instrumented -fno-sanitize=null,alignment,object-size,vptr)
   endif()
-  # -O1 keeps stacks readable and the tests quick enough. The warnings: a type of a .cc file may have
-  # members of types that only it knows, which a file that includes it must not; and gcc guesses
-  # wrongly at what instrumented code initializes.
+  # -O1 keeps stacks readable and the tests quick enough. gcc guesses wrongly at what instrumented
+  # code initializes.
   target_compile_options(lastflop_product_flags INTERFACE
-    -O1 -UNDEBUG -Wno-subobject-linkage -Wno-maybe-uninitialized ${instrumented})
+    -O1 -UNDEBUG -Wno-maybe-uninitialized ${instrumented})
   if(LASTFLOP_SANITIZE STREQUAL "thread")
     target_compile_options(lastflop_test_flags INTERFACE ${instrumented})
   endif()

@@ -12,7 +12,7 @@ target_compile_options(lastflop_warnings INTERFACE
 
 # lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...] [ALONE a.cc ...])
 # One static library lastflop::NAME; includes are written from the root of the repository. ALONE: those
-# of SOURCES that share a name of their anonymous namespace with another; sanitizer builds compile
+# of SOURCES that share a name of their anonymous namespace with another; LASTFLOP_UNITY compiles
 # several of the others as one file.
 function(lastflop_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
@@ -21,8 +21,12 @@ function(lastflop_add_library name)
   target_include_directories(lastflop_${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(lastflop_${name} PUBLIC ${ARG_DEPS}
     PRIVATE ${ARG_PRIVATE_DEPS} lastflop_warnings lastflop_product_flags)
-  if(LASTFLOP_SANITIZE)
+  if(LASTFLOP_UNITY)
     set_target_properties(lastflop_${name} PROPERTIES UNITY_BUILD ON)
+    # A type of a .cc file may have members of types that only it knows; a file that includes it
+    # must not.
+    target_compile_options(lastflop_${name} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
     set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 endfunction()

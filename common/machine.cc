@@ -3,12 +3,9 @@
 #include <cmath>
 #include <optional>
 
+#include "common/units.h"
+
 namespace lastflop {
-namespace {
-
-constexpr double kBytesPerMicroPerGbPerS = 1e3;  // 1 GB/s = 1e9 B/s = 1e3 B/us.
-
-}  // namespace
 
 Machine PartOfRank(Machine machine, int64_t num_ranks) {
   if (machine.backend == "cpu") {

@@ -4,12 +4,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/units.h"
 #include "step/work.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerMicroPerGbPerS = 1e3;
 constexpr double kCandidateBytes = 8;  // A logit and its token id.
 
 }  // namespace

@@ -5,13 +5,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/units.h"
 #include "step/make_step.h"
 #include "step/tensors.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr int64_t kMostDevices = 1024;
 
 // Memory of `step` on its rank; micro-batches share weights and workspace but not the cache.

@@ -4,11 +4,12 @@
 #include <optional>
 #include <variant>
 
+#include "common/units.h"
+
 namespace lastflop {
 namespace {
 
 constexpr double kFlopPerMicroPerTflopPerS = 1e6;  // 1 TFLOP/s = 1e12/s = 1e6/us.
-constexpr double kBytesPerMicroPerGbPerS = 1e3;
 
 // The peak that applies to the op's products.
 std::optional<double> PeakTflopPerS(const Op& op, const Machine& machine) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "common/units.h"
 
 namespace lastflop {
 
@@ -53,8 +54,6 @@ class BufferStore {
   double bytes_held() const { return bytes_held_; }
 
  private:
-  static constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
-
   struct Entry {
     Shared buffer;
     uint64_t last_use = 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "common/units.h"
 #include "kernels/cpu/vector_isa.h"
 #include "step/make_step.h"
 #include "worker/cpu_arm.h"
@@ -18,7 +19,6 @@
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 constexpr double kBytesPerMib = 1024.0 * 1024.0;
 
 double MemoryOfRank(const BackendOptions& options) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "common/units.h"
 #include "gpu/cuda_status.h"
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
@@ -19,7 +20,6 @@
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 // Of the device's memory: the library workspaces, graphs and code that nobody counts.
 constexpr double kUncountedBytes = 1.5 * kBytesPerGib;
 constexpr double kMemoryShare = 0.98;

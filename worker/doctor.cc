@@ -11,13 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/machine.h"
+#include "common/units.h"
 #include "worker/gpu_findings.h"
 #include "worker/host.h"
 
 namespace lastflop {
 namespace {
-
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 std::string FirstLine(const std::string& path) {
   std::ifstream in(path);
@@ -47,8 +46,8 @@ Finding Memory(const Machine& machine) {
   return {.severity = "ok",
           .subject = "memory",
           .found = absl::StrFormat("%.1f GiB, last-level cache %.1f MiB",
-                                   static_cast<double>(machine.memory_bytes) / kGib,
-                                   static_cast<double>(machine.l2_bytes) / kGib * 1024.0),
+                                   static_cast<double>(machine.memory_bytes) / kBytesPerGib,
+                                   static_cast<double>(machine.l2_bytes) / kBytesPerGib * 1024.0),
           .spoils = ""};
 }
 

@@ -9,13 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/units.h"
 #include "worker/device_probe.h"
 #include "worker/host_devices.h"
 
 namespace lastflop {
 namespace {
-
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
 
 std::string OnOff(const std::optional<bool>& value) {
   return !value.has_value() ? "not known" : *value ? "on" : "off";
@@ -80,7 +79,7 @@ std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const G
   findings.push_back({.severity = "ok",
                       .subject = name,
                       .found = absl::StrFormat("%s, %s, %.1f GiB, sm_%d%d", gpu.name, gpu.uuid,
-                                               static_cast<double>(gpu.memory_bytes) / kGib,
+                                               static_cast<double>(gpu.memory_bytes) / kBytesPerGib,
                                                gpu.compute_major, gpu.compute_minor),
                       .spoils = ""});
   findings.push_back(
