@@ -1,0 +1,218 @@
+#include "planner/cost/op_curves.h"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "step/floors.h"
+
+namespace lastflop {
+namespace {
+
+constexpr double kBytesPerMicroPerGbPerS = 1e3;
+constexpr double kFlopPerMicroPerTflopPerS = 1e6;
+constexpr double kBytesPerMicroPerTbPerS = 1e6;
+constexpr double kCurveBandwidth = 4.8e6;  // Bytes/us of the H200, where the curves are from.
+constexpr double kTileColumns = 128;       // Of the grouped products: narrower parts are padded.
+constexpr double kEighty = 1.28;           // Standard deviations that hold 80% of a normal.
+
+// Fitted by least squares of log times, robust loss, to the ops of the four H200 campaigns (six
+// points each; 12 to 108 values a family).
+OpCurves MakeH200Curves() {
+  OpCurves curves;
+  curves.device_name = "NVIDIA H200";
+  curves.architecture = "sm_90";
+  curves.gap_us_per_op = 1.3;
+  curves.gap_us_per_layer = 6.0;
+  curves.step_us = 150;
+  const auto set = [&curves](OpFamily family, const OpCurve& curve) {
+    curves.of[static_cast<size_t>(family)] = curve;
+    curves.of[static_cast<size_t>(family)].origin = Origin::kInterpolated;
+  };
+  set(OpFamily::kEmbedding, {1.65, 0.84, 0.58, 10.0, 1, false, 0, 0, 0.16});
+  set(OpFamily::kRowNorm, {2.79, 0.50, 0.0025, 40.0, 3, true, 0, 0, 0.09});
+  set(OpFamily::kPartNorm, {1.84, 0.50, 0.011, 2.75, 2, false, 0, 0, 0.15});
+  set(OpFamily::kGemm, {3.50, 0.814, 0.892, 6.2, 2, false, 0, 0, 0.15});
+  set(OpFamily::kFp32Gemm, {5.23, 0.916, 0.870, 7.1, 2, false, 0, 0, 0.08});
+  set(OpFamily::kHeadGemm, {3.02, 0.967, 0.491, 18.5, 2, false, 0, 0, 0.11});
+  set(OpFamily::kRope, {1.95, 1.0, 0.0023, 50.0, 2, false, 0, 0, 0.08});
+  set(OpFamily::kMlaAttention, {23.0, 0.65, 0.118, 1.54, 3, true, 0.44, 0.28, 0.06});
+  set(OpFamily::kGqaAttention, {17.0, 0.593, 1.0, 50.0, 3, true, 0.51, 0.28, 0.06});
+  set(OpFamily::kTopK, {4.12, 1.0, 0.017, 1.15, 2, false, 0.85, 0, 0.05});
+  set(OpFamily::kPermute, {2.67, 1.0, 1.0, 0.0039, 1, false, 0, 0, 0.08});
+  set(OpFamily::kExpertGemmBf16, {2.89, 0.879, 0.070, 2.53, 2, false, 0, 0, 0.11});
+  set(OpFamily::kExpertGemmInt4, {3.63, 0.677, 0.206, 2.09, 1, false, 0, 0, 0.06});
+  set(OpFamily::kFusedMoe, {7.0, 0.385, 0.10, 2.0, 1, false, 0, 0, 0.10});
+  set(OpFamily::kDequant, {3.0, 0.60, 1.0, 2.5, 1, false, 0, 0, 0.25});
+  set(OpFamily::kSwiglu, {1.55, 0.5, 0.47, 4.0, 1, false, 0, 0, 0.17});
+  set(OpFamily::kCombine, {2.51, 0.5, 0.0038, 50.0, 1, false, 0, 0, 0.12});
+  set(OpFamily::kNcclAllReduce, {6.74, 0.366, 1.0, 2.9, 1, false, 0, 0, 0.15});
+  set(OpFamily::kSampling, {24.7, 0.5, 1.0, 3.4, 1, false, 0, 0, 0.33});
+  set(OpFamily::kTransfer, {8.0, 0.5, 1.0, 3.0, 1, false, 0, 0, 0.5});
+  curves.of[static_cast<size_t>(OpFamily::kTransfer)].origin = Origin::kAssumed;
+  return curves;
+}
+
+// The factor on a family's latency: attention splits its cache over fewer blocks when heads are
+// many, the choice of experts scans all of them.
+double LatencyFactor(const OpShape& shape, const OpCurve& curve) {
+  if (const auto* attention = std::get_if<AttentionShape>(&shape)) {
+    // Scored heads per cached head: a gqa block serves one cached head, an MLA block all.
+    const double heads = attention->kind == AttentionKind::kMla
+                             ? static_cast<double>(attention->num_heads) / 8
+                             : static_cast<double>(attention->num_heads) /
+                                   static_cast<double>(attention->num_kv_heads) / 4;
+    const double sequences = std::min(static_cast<double>(attention->num_sequences), 4.0);
+    return std::pow(heads, curve.latency_exponent) * std::pow(sequences, curve.batch_exponent);
+  }
+  if (const auto* router = std::get_if<RouterShape>(&shape)) {
+    return std::pow(static_cast<double>(router->num_experts) / 128, curve.latency_exponent);
+  }
+  return 1;
+}
+
+double PaddedFlop(const Op& op) {
+  const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
+  if (gemm == nullptr || gemm->out_features <= 0) {
+    return op.work.flop;
+  }
+  const auto columns = static_cast<double>(gemm->out_features);
+  return op.work.flop * std::ceil(columns / kTileColumns) * kTileColumns / columns;
+}
+
+double FlopRate(const Op& op, const MachineRates& rates) {
+  if (const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape)) {
+    if (gemm->activations == ActivationFormat::kFp8 && rates.fp8_flop_per_us > 0) {
+      return rates.fp8_flop_per_us;
+    }
+    if (gemm->activations == ActivationFormat::kNvfp4 && rates.fp4_flop_per_us > 0) {
+      return rates.fp4_flop_per_us;
+    }
+  }
+  return rates.bf16_flop_per_us;
+}
+
+// Whether the committed runs hold the op's own format.
+bool IsMeasuredFormat(const Op& op) {
+  const auto is_measured = [](const WeightStorage& storage) {
+    return storage.format == WeightFormat::kBf16 || storage.format == WeightFormat::kInt4G32;
+  };
+  if (const auto* expert = std::get_if<ExpertGemmShape>(&op.shape)) {
+    return is_measured(expert->storage) && expert->activations == ActivationFormat::kBf16;
+  }
+  if (const auto* gemm = std::get_if<GemmShape>(&op.shape)) {
+    return gemm->storage.format == WeightFormat::kBf16;
+  }
+  if (const auto* fused = std::get_if<FusedMoeShape>(&op.shape)) {
+    return fused->storage.format == WeightFormat::kInt4G32;
+  }
+  return true;
+}
+
+OpFamily ExpertFamily(const WeightStorage& storage) {
+  return BitsPerWeight(storage) < 8 ? OpFamily::kExpertGemmInt4 : OpFamily::kExpertGemmBf16;
+}
+
+}  // namespace
+
+const OpCurves& H200OpCurves() {
+  static const OpCurves curves = MakeH200Curves();
+  return curves;
+}
+
+absl::StatusOr<MachineRates> RatesOf(const Machine& machine, const OpCurves& curves) {
+  MachineRates rates;
+  if (machine.peak_bandwidth_gb_per_s.has_value()) {
+    rates.bytes_per_us = *machine.peak_bandwidth_gb_per_s * kBytesPerMicroPerGbPerS;
+  } else if (!machine.cold_read.empty()) {
+    rates.bytes_per_us = machine.cold_read.back().bytes / machine.cold_read.back().us;
+  }
+  if (!(rates.bytes_per_us > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("machine ", machine.name,
+                     " has neither peak_bandwidth_gb_per_s nor cold_read: without a bandwidth "
+                     "nothing can be predicted for it"));
+  }
+  const auto flop = [](const std::optional<double>& tflop) {
+    return tflop.value_or(0) * kFlopPerMicroPerTflopPerS;
+  };
+  rates.bf16_flop_per_us = flop(machine.peak_bf16_tflop_per_s);
+  rates.fp8_flop_per_us = flop(machine.peak_fp8_tflop_per_s);
+  rates.fp4_flop_per_us = flop(machine.peak_fp4_tflop_per_s);
+  rates.link_bytes_per_us = machine.link_gb_per_s.value_or(0) * kBytesPerMicroPerGbPerS;
+  rates.is_curves_machine = machine.device_name == curves.device_name;
+  rates.is_curves_architecture = absl::StartsWith(machine.architecture, curves.architecture);
+  return rates;
+}
+
+OpFamily FamilyOf(const Op& op) {
+  struct Families {
+    OpFamily operator()(const EmbeddingShape&) const { return OpFamily::kEmbedding; }
+    OpFamily operator()(const NormShape& s) const {
+      return s.parts == 1 && s.stride == s.size ? OpFamily::kRowNorm : OpFamily::kPartNorm;
+    }
+    OpFamily operator()(const GemmShape& s) const {
+      return s.fp32_out ? OpFamily::kFp32Gemm : OpFamily::kGemm;
+    }
+    OpFamily operator()(const HeadGemmShape&) const { return OpFamily::kHeadGemm; }
+    OpFamily operator()(const RopeShape&) const { return OpFamily::kRope; }
+    OpFamily operator()(const AttentionShape& s) const {
+      return s.kind == AttentionKind::kMla ? OpFamily::kMlaAttention : OpFamily::kGqaAttention;
+    }
+    OpFamily operator()(const RouterShape&) const { return OpFamily::kTopK; }
+    OpFamily operator()(const PermuteShape&) const { return OpFamily::kPermute; }
+    OpFamily operator()(const ExpertGemmShape& s) const { return ExpertFamily(s.storage); }
+    OpFamily operator()(const ActivationShape&) const { return OpFamily::kSwiglu; }
+    OpFamily operator()(const CombineShape&) const { return OpFamily::kCombine; }
+    OpFamily operator()(const FusedMoeShape&) const { return OpFamily::kFusedMoe; }
+    OpFamily operator()(const DequantShape&) const { return OpFamily::kDequant; }
+    OpFamily operator()(const AllReduceShape&) const { return OpFamily::kNcclAllReduce; }
+    OpFamily operator()(const AllToAllShape&) const { return OpFamily::kTransfer; }
+    OpFamily operator()(const StageTransferShape&) const { return OpFamily::kTransfer; }
+    OpFamily operator()(const SampleShape&) const { return OpFamily::kSampling; }
+  };
+  return std::visit(Families{}, op.shape);
+}
+
+TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates& rates,
+                        const OpCurves& curves) {
+  const OpFamily family = FamilyOf(op);
+  if (op.category == OpCategory::kCollective) {
+    return {};
+  }
+  const OpCurve& curve = curves.of[static_cast<size_t>(family)];
+  const double latency = curve.latency_us * LatencyFactor(op.shape, curve);
+  const double read =
+      (op.work.weight_bytes + op.work.cache_bytes) / (curve.byte_share * rates.bytes_per_us);
+  const double flop_rate = FlopRate(op, rates);
+  const double products = flop_rate > 0 ? PaddedFlop(op) / (curve.flop_share * flop_rate) : 0;
+  const double hidden = curve.latency_hides ? latency : 0;
+  double us = 0;
+  if (curve.power == 1) {
+    us = hidden + read + products;
+  } else {
+    us = std::pow(std::pow(hidden, curve.power) + std::pow(read, curve.power) +
+                      std::pow(products, curve.power),
+                  1 / curve.power);
+  }
+  us += (curve.latency_hides ? 0 : latency) +
+        op.work.activation_bytes / (curve.activation_tb_per_s * kBytesPerMicroPerTbPerS *
+                                    rates.bytes_per_us / kCurveBandwidth);
+  const double floor = FloorMicros(op, machine);
+  TimeEstimate estimate{.us = std::max(us, floor), .origin = curve.origin};
+  double scatter = curve.scatter;
+  if (!rates.is_curves_machine || !IsMeasuredFormat(op)) {
+    // Borrowed: another machine's curve, scaled by bandwidth and peak.
+    scatter = std::hypot(scatter, rates.is_curves_architecture ? 0.15 : 0.3);
+    estimate.origin = rates.is_curves_machine || rates.is_curves_architecture ? Origin::kModelled
+                                                                              : Origin::kAssumed;
+  }
+  estimate.low_us = std::max(floor, estimate.us * std::exp(-kEighty * scatter));
+  estimate.high_us = estimate.us * std::exp(kEighty * scatter);
+  return estimate;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,327 @@
+#include "planner/cost/predict_step.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "planner/cost/collective_cost.h"
+#include "planner/cost/step_notes.h"
+#include "step/floors.h"
+#include "step/layout.h"
+
+namespace lastflop {
+namespace {
+
+constexpr size_t kNumCategories = EnumWords<OpCategory>::kWords.size();
+constexpr double kEighty = 1.28;        // Standard deviations that hold 80% of a normal.
+constexpr double kNotableShare = 0.05;  // A part this large decides what the sum rests on.
+constexpr double kFusedShare = 0.3;     // What is left of an op that another kernel takes in.
+constexpr double kHiddenShare = 0.5;    // Of what could be hidden at best, beside other work.
+
+size_t Index(OpCategory category) { return static_cast<size_t>(category); }
+
+// Sums of times that rest on shared curves: errors of one family add, of several they do not.
+struct Sum {
+  double us = 0;
+  std::array<double, kNumOpFamilies + 1> deviation_us{};  // The last: what no family covers.
+  std::array<double, 4> us_of_origin{};
+
+  void Add(const TimeEstimate& time, double times, size_t family) {
+    us += times * time.us;
+    if (time.us > 0 && time.high_us > time.us) {
+      deviation_us[family] += times * time.us * std::log(time.high_us / time.us) / kEighty;
+    }
+    us_of_origin[static_cast<size_t>(time.origin)] += times * time.us;
+  }
+
+  TimeEstimate Estimate() const {
+    double variance = 0;
+    for (const double deviation : deviation_us) {
+      variance += deviation * deviation;
+    }
+    const double relative = us > 0 ? std::sqrt(variance) / us : 0;
+    TimeEstimate estimate{.us = us,
+                          .low_us = us * std::exp(-kEighty * relative),
+                          .high_us = us * std::exp(kEighty * relative),
+                          .origin = Origin::kInterpolated};
+    for (size_t origin = 0; origin < us_of_origin.size(); ++origin) {
+      if (us_of_origin[origin] > kNotableShare * us) {
+        estimate.origin = std::max(estimate.origin, static_cast<Origin>(origin));
+      }
+    }
+    return estimate;
+  }
+};
+
+// What the plan takes into another kernel costs less; the rest of it stays.
+double FusedFactor(const Op& op, const Plan& plan, bool has_collectives) {
+  if (plan.collectives.fuse_norm && has_collectives && FamilyOf(op) == OpFamily::kRowNorm) {
+    return kFusedShare;
+  }
+  if (plan.collectives.fuse_finalize && has_collectives &&
+      std::holds_alternative<CombineShape>(op.shape)) {
+    return kFusedShare;
+  }
+  return 1;
+}
+
+}  // namespace
+
+// One pass of a micro-batch through one or all stages.
+struct StepPredictor::Stage {
+  std::array<Sum, kNumCategories> categories{};
+  Sum all;
+  double num_ops = 0;          // Launched without a graph.
+  double num_layers = 0;       // Of the stage.
+  double overlappable_us = 0;  // Collectives and combine beside the down product.
+  double down_us = 0;
+  double unique_experts = 0;
+  double tokens_per_step = 0;
+  std::vector<PredictedOp>* ops = nullptr;  // Where ops are listed; null: nowhere.
+
+  void Add(OpCategory category, const TimeEstimate& time, double times, size_t family) {
+    categories[Index(category)].Add(time, times, family);
+    all.Add(time, times, family);
+  }
+  void AddAssumed(OpCategory category, double us, double scatter) {
+    Add(category,
+        {.us = us,
+         .low_us = us * std::exp(-kEighty * scatter),
+         .high_us = us * std::exp(kEighty * scatter),
+         .origin = Origin::kAssumed},
+        1, kNumOpFamilies);
+  }
+  void AddToOps(const Op& op, const TimeEstimate& time, double times, double floor_us) {
+    if (ops == nullptr) {
+      return;
+    }
+    auto place = std::find_if(ops->begin(), ops->end(),
+                              [&](const PredictedOp& other) { return other.op == op.name; });
+    if (place == ops->end()) {
+      place = ops->insert(place, {.op = op.name, .category = op.category});
+      place->time.origin = time.origin;
+    }
+    place->time.us += times * time.us;
+    place->time.low_us += times * time.low_us;
+    place->time.high_us += times * time.high_us;
+    place->floor_us += times * floor_us;
+  }
+  void AddStage(const Stage& stage, double times);
+};
+
+void StepPredictor::Stage::AddStage(const Stage& stage, double times) {
+  const auto add = [times](Sum& sum, const Sum& part) {
+    sum.us += times * part.us;
+    for (size_t i = 0; i < part.deviation_us.size(); ++i) {
+      sum.deviation_us[i] += times * part.deviation_us[i];
+    }
+    for (size_t i = 0; i < part.us_of_origin.size(); ++i) {
+      sum.us_of_origin[i] += times * part.us_of_origin[i];
+    }
+  };
+  for (size_t i = 0; i < categories.size(); ++i) {
+    add(categories[i], stage.categories[i]);
+  }
+  add(all, stage.all);
+  num_ops += times * stage.num_ops;
+  num_layers += times * stage.num_layers;
+  overlappable_us += times * stage.overlappable_us;
+  down_us += times * stage.down_us;
+  unique_experts = std::max(unique_experts, stage.unique_experts);
+  tokens_per_step = stage.tokens_per_step;
+}
+
+StepPredictor::StepPredictor(const Model& model, const Machine& machine, const OpCurves& curves,
+                             const MachineRates& rates)
+    : model_(&model),
+      machine_(&machine),
+      curves_(&curves),
+      rates_(rates),
+      loads_(std::make_unique<LoadEstimator>(model)) {}
+
+absl::StatusOr<StepPredictor> StepPredictor::Create(const Model& model, const Machine& machine,
+                                                    const OpCurves& curves) {
+  LASTFLOP_ASSIGN_OR_RETURN(const MachineRates rates, RatesOf(machine, curves));
+  return StepPredictor(model, machine, curves, rates);
+}
+
+absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int stage, Stage& sum) {
+  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(*model_, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPoint(*model_, plan, point));
+  const int rank = stage * static_cast<int>(plan.parallel.tensor * plan.parallel.data);
+  const Layout layout = MakeLayout(*model_, plan, rank);
+  const int64_t passes = plan.parallel.micro_batches;
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t sequences =
+      layout.data_attention
+          ? ceil_div(point.batch, passes)
+          : ceil_div(SequencesOfReplica(point.batch, layout.num_replicas, layout.replica), passes);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const LoadEstimate load,
+      loads_->Estimate(point.routing, sequences * QueryTokens(plan, point), layout.expert_groups,
+                       plan.moe.opportunistic_keep, plan.moe.redundant_experts));
+  // Ranks of a CPU share one memory: together they are done when the mean one is.
+  const bool is_shared = machine_->backend == "cpu" && plan.num_ranks() > 1;
+  StepOptions options;
+  options.layers_kept = 1;
+  options.load = is_shared ? load.mean_rank : load.most_loaded_rank;
+  LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(*model_, plan, point, rank, options));
+  const Machine part = is_shared ? PartOfRank(*machine_, plan.num_ranks()) : Machine{};
+  const Machine& machine = is_shared ? part : *machine_;
+  MachineRates rates = rates_;
+  if (is_shared) {
+    rates.bytes_per_us /= static_cast<double>(plan.num_ranks());
+  }
+  const bool has_collectives = layout.tensor > 1;
+  for (const Op& op : step.ops) {
+    double times = 1;
+    if (op.layer >= 0) {
+      times = model_->layer_kinds[static_cast<size_t>(op.layer)] == LayerKind::kDense
+                  ? step.dense_layer_scale
+                  : step.moe_layer_scale;
+    }
+    TimeEstimate time;
+    if (op.category == OpCategory::kCollective) {
+      LASTFLOP_ASSIGN_OR_RETURN(time, EstimateCollective(op, machine, rates, *curves_));
+    } else {
+      time = EstimateOp(op, machine, rates, *curves_);
+      if (const double factor = FusedFactor(op, plan, has_collectives); factor < 1) {
+        time = {.us = factor * time.us,
+                .low_us = 0,
+                .high_us = time.high_us,
+                .origin = Origin::kAssumed};
+      }
+    }
+    sum.Add(op.category, time, times, static_cast<size_t>(FamilyOf(op)));
+    sum.AddToOps(op, time, times, FloorMicros(op, machine));
+    sum.num_ops += times;
+    if (op.name == "all_reduce.moe" || op.name == "moe.combine" ||
+        op.name == "moe.combine_all_to_all") {
+      sum.overlappable_us += times * time.us;
+    } else if (op.name == "moe.down" || op.name == "moe.fused") {
+      sum.down_us += times * time.us;
+    }
+  }
+  sum.num_layers += layout.end_layer - layout.first_layer;
+  sum.unique_experts = std::max(sum.unique_experts, options.load.unique_experts);
+  sum.tokens_per_step = step.tokens_per_step;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepPredictor::Stage> StepPredictor::PredictStages(const Plan& plan,
+                                                                  const Point& point) {
+  Stage sum;
+  Stage slowest;
+  for (int stage = 0; stage < plan.parallel.pipeline; ++stage) {
+    Stage one;
+    LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, stage, one));
+    sum.AddStage(one, 1);
+    if (one.all.us > slowest.all.us) {
+      slowest = one;
+    }
+  }
+  // The first micro-batch runs through all stages, the others follow at the slowest one's pace.
+  if (plan.parallel.micro_batches > 1) {
+    sum.AddStage(slowest, static_cast<double>(plan.parallel.micro_batches - 1));
+  }
+  return sum;
+}
+
+absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Point& point,
+                                                      const PredictOptions& options) {
+  if (!plan.engine.empty()) {
+    return absl::UnimplementedError("engine: what another program does cannot be predicted");
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point));
+  StepPrediction prediction;
+  prediction.tokens_per_step = stage.tokens_per_step;
+  prediction.unique_experts = stage.unique_experts;
+  if (options.with_ops) {
+    Stage listed;
+    listed.ops = &prediction.ops;
+    for (int i = 0; i < plan.parallel.pipeline; ++i) {
+      LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, i, listed));
+    }
+  }
+  // Launches.
+  const bool is_cuda = machine_->backend == "cuda";
+  double launches = 1;
+  double gaps = 0;
+  if (plan.launch.graph == GraphMode::kNone) {
+    launches = stage.num_ops;
+    gaps = curves_->gap_us_per_op * stage.num_ops;
+  } else if (plan.launch.graph == GraphMode::kPiecewise) {
+    launches = stage.num_layers + 1;
+    gaps = curves_->gap_us_per_layer * stage.num_layers;
+  }
+  const double once =
+      curves_->step_us / static_cast<double>(std::max<int64_t>(1, plan.launch.steps));
+  const double host = (is_cuda ? once + gaps : 0) + launches * plan.launch.host_us_per_launch +
+                      plan.launch.host_us_per_step;
+  stage.AddAssumed(OpCategory::kHost, host, 0.4);
+  // Overlap.
+  if (plan.overlap == Overlap::kSingleBatch) {
+    prediction.overlap_us = kHiddenShare * std::min(stage.overlappable_us, stage.down_us);
+  } else if (plan.overlap == Overlap::kTwoBatch) {
+    Point half = point;
+    half.batch = point.batch / 2;
+    if (half.batch < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("overlap=two_batch: batch=", point.batch, " is not two batches"));
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(const Stage part, PredictStages(plan, half));
+    // Both halves read the weights; the shorter of products and collectives hides behind the other.
+    const double collectives = part.categories[Index(OpCategory::kCollective)].us;
+    const double hidden = 2 * kHiddenShare * std::min(part.all.us - collectives, collectives);
+    stage.AddAssumed(OpCategory::kOther, std::max(0.0, 2 * part.all.us + host - stage.all.us), 0.4);
+    prediction.overlap_us = hidden;
+  }
+  if (prediction.overlap_us > 0) {
+    Sum& collectives = stage.categories[Index(OpCategory::kCollective)];
+    prediction.overlap_us = std::min(prediction.overlap_us, collectives.us);
+    collectives.us -= prediction.overlap_us;
+    stage.all.us -= prediction.overlap_us;
+    stage.all.deviation_us[kNumOpFamilies] += prediction.overlap_us;
+    stage.all.us_of_origin[static_cast<size_t>(Origin::kAssumed)] += prediction.overlap_us;
+  }
+  // Drafts cost a share of a decode step without speculation.
+  const Speculative& speculative = plan.speculative;
+  if (speculative.draft_tokens > 0 && speculative.draft_cost > 0) {
+    Plan plain = plan;
+    plain.speculative = {};
+    LASTFLOP_ASSIGN_OR_RETURN(const StepPrediction one,
+                              Predict(plain, point, {.with_ops = false, .with_notes = false}));
+    stage.AddAssumed(
+        OpCategory::kOther,
+        one.step.us * speculative.draft_cost * static_cast<double>(speculative.draft_tokens), 0.1);
+  }
+  prediction.step = stage.all.Estimate();
+  for (size_t i = 0; i < kNumCategories; ++i) {
+    if (stage.categories[i].us > 0) {
+      prediction.categories.push_back(
+          {.category = static_cast<OpCategory>(i), .time = stage.categories[i].Estimate()});
+    }
+  }
+  std::sort(prediction.categories.begin(), prediction.categories.end(),
+            [](const PredictedPart& a, const PredictedPart& b) { return a.time.us > b.time.us; });
+  prediction.tokens_per_s = prediction.tokens_per_step / prediction.step.us * 1e6;
+  if (options.with_notes) {
+    prediction.notes = NotesOn(plan, *machine_, rates_, *curves_);
+  }
+  return prediction;
+}
+
+absl::StatusOr<StepPrediction> PredictStep(const Model& model, const Machine& machine,
+                                           const Plan& plan, const Point& point,
+                                           const OpCurves& curves) {
+  LASTFLOP_ASSIGN_OR_RETURN(StepPredictor predictor, StepPredictor::Create(model, machine, curves));
+  return predictor.Predict(plan, point, {.with_ops = true, .with_notes = true});
+}
+
+}  // namespace lastflop

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/machine.h"
+#include "common/plan.h"
+#include "planner/cost/op_curves.h"
+
+namespace lastflop {
+
+// What a prediction of `plan` on `machine` takes for granted, one sentence each: borrowed curves,
+// unknown peaks, and plan fields that no curve knows and that are taken to change nothing.
+std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
+                                 const MachineRates& rates, const OpCurves& curves);
+
+}  // namespace lastflop
