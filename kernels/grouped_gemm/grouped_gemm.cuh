@@ -10,11 +10,11 @@
 
 // The grouped GEMM's device code. docs/kernels/grouped_gemm.md has the floor and the reasons.
 //
-// Persistent blocks of 9 warps. A work item is (tile of up to 8 * kTokenTiles pairs of one expert,
-// some row blocks of 16 output features). The last warp is the producer: it walks over the block's
-// items and copies stages of weights and activations into a ring in shared memory, several stages
-// ahead and across the borders of items, so that memory never waits for a reduction. The other
-// eight multiply: kWarpsK of them split the input features of a stage, the rest its row blocks.
+// Persistent blocks. A work item is (tile of up to 8 * kTokenTiles pairs of one expert, some row
+// blocks of 16 output features). The last warp is the producer: it walks over the block's items and
+// copies stages of weights and activations into a ring in shared memory, several stages ahead and
+// across the borders of items, so that memory never waits for a reduction. The others multiply:
+// kWarpsK of them split the input features of a stage, the rest its row blocks.
 // Weights arrive in the order of the A fragments; a lane's activations are 16-byte words.
 //
 // int4: nibbles become bf16 128 + n by one instruction a pair. Where a warp has one token tile, the
@@ -32,6 +32,7 @@ struct GroupedGemmArguments {
   __nv_bfloat16* out;
   int64_t matrix_bytes;
   int max_tiles;
+  int mean_tiles;  // Of a uniform routing, about.
   int rows;        // Output features.
   int k;           // Input features.
   int k_blocks;    // Of 64 features.
@@ -39,14 +40,15 @@ struct GroupedGemmArguments {
   int num_n;       // Work items of a tile.
   int group_m;     // Tiles of an expert that share a walk over n; 0: all (column_major).
   int stages;
-  int row_order;   // CudaRowOrder
-  int swiglu;      // 1: `out` is [pairs, rows / 2], silu(gate) * up. Rows in kGateAndUp order.
-  int cache_hint;  // 0, 1: evict first, 2: evict last.
+  int row_order;      // CudaRowOrder
+  int swiglu;         // 1: `out` is [pairs, rows / 2], silu(gate) * up. Rows in kGateAndUp order.
+  int early_weights;  // 1: tiles and weights are older than the kernel before this one.
+  int cache_hint;     // 0, 1: evict first, 2: evict last.
 };
 
 namespace grouped_gemm {
 
-inline constexpr int kConsumers = 8;  // Warps that multiply.
+inline constexpr int kConsumers = 8;  // Warps that multiply; one more copies.
 inline constexpr int kThreads = (kConsumers + 1) * 32;
 inline constexpr int kConsumerThreads = kConsumers * 32;
 inline constexpr int kConsumerBarrier = 1;  // Where the consumers meet.
@@ -56,7 +58,7 @@ struct alignas(16) StageInfo {
   int begin;      // First pair of the tile.
   int count;      // Pairs; 0: there is no more work.
   int row_block;  // First of the item.
-  int k_block;    // First of the stage, of 64 features.
+  int unused;
 };
 
 // Shapes of one build.
@@ -79,9 +81,9 @@ struct Tiling {
   static constexpr int kTokenStride = kStageKBlocks * 128 + 64;
   static constexpr int kWeightBytes = kItemRowBlocks * kRowBlockBytes;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kTokenStride;
-  // Sums of the warps along k: [2][kWarpsK][kWarpsRows * kRowBlocks * ...], see Reduce().
-  static constexpr int kSumStride = kRowBlocks * kRowBlock * kWarpsRows + 4;
-  static constexpr int kReduceBytes = kWarpsK == 1 ? 0 : 2 * kWarpsK * kTokens * kSumStride * 4;
+  // Sums of the warps along k: [kWarpsK][kTokens][rows of an item].
+  static constexpr int kSumStride = kItemRowBlocks * kRowBlock + 4;
+  static constexpr int kReduceBytes = kWarpsK == 1 ? 0 : kWarpsK * kTokens * kSumStride * 4;
   static_assert(kKBlocks % kBlockK64 == 0);
   static_assert(kStageBytes % 16 == 0);
   static int SharedBytes(int stages) {
@@ -154,13 +156,15 @@ __device__ inline Item Broadcast(const Item& item, int lane) {
   return out;
 }
 
-// Arrivals that fill a stage: with the copy engine one, which also announces the bytes; without it
-// one that releases the stage's info, and one a lane after its copies.
-#if __CUDA_ARCH__ >= 900
-inline constexpr int kFullArrivals = 1;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool kHasCopyEngine = true;
 #else
-inline constexpr int kFullArrivals = 33;
+inline constexpr bool kHasCopyEngine = false;
 #endif
+
+// Arrivals that fill a stage: one that releases the stage's info and announces the engine's bytes;
+// without the engine, also one a lane after its copies.
+inline constexpr int kFullArrivals = kHasCopyEngine ? 1 : 33;
 
 // Where a stage's contents come from. Lane i has token rows i and i + 32.
 template <typename T>
@@ -175,32 +179,21 @@ struct StageSource {
   int token_bytes;   // Of a token.
 };
 
-// Fills a stage whose info lane 0 has written; `full` completes when all is there. From sm_90 on
-// lanes hand whole runs to the copy engine; before, the warp copies 16 bytes a lane.
+// The weights of a stage by the copy engine, in one run where row blocks follow each other.
 template <typename T>
-__device__ inline void FillStage(const StageSource<T>& from, uint32_t to, uint32_t full, int lane,
-                                 int cache_hint, uint64_t policy) {
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0) {
-    ArriveExpecting(full, static_cast<uint32_t>(from.num_row_blocks * from.weight_bytes +
-                                                from.num_tokens * from.token_bytes));
-  }
-  __syncwarp();
-  if (lane < from.num_row_blocks) {
+__device__ inline void CopyWeights(const StageSource<T>& from, uint32_t to, uint32_t full, int lane,
+                                   int cache_hint, uint64_t policy) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  const bool is_one_run = from.row_block_bytes == T::kRowBlockBytes;
+  const int num_runs = is_one_run ? 1 : from.num_row_blocks;
+  const int run_bytes = is_one_run ? from.num_row_blocks * T::kRowBlockBytes : from.weight_bytes;
+  if (lane < num_runs) {
     const uint32_t at = to + static_cast<uint32_t>(lane * T::kRowBlockBytes);
     const unsigned char* run = from.weights + lane * from.row_block_bytes;
     if (cache_hint != 0) {
-      BulkCopy(at, run, static_cast<uint32_t>(from.weight_bytes), full, policy);
+      BulkCopy(at, run, static_cast<uint32_t>(run_bytes), full, policy);
     } else {
-      BulkCopy(at, run, static_cast<uint32_t>(from.weight_bytes), full);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < StageSource<T>::kRowsOfLane; ++i) {
-    const int token = lane + 32 * i;
-    if (token < from.num_tokens) {
-      BulkCopy(to + static_cast<uint32_t>(T::kWeightBytes + token * T::kTokenStride), from.rows[i],
-               static_cast<uint32_t>(from.token_bytes), full);
+      BulkCopy(at, run, static_cast<uint32_t>(run_bytes), full);
     }
   }
 #else
@@ -214,22 +207,37 @@ __device__ inline void FillStage(const StageSource<T>& from, uint32_t to, uint32
       }
     }
   }
+#endif
+}
+
+// The tokens' rows of a stage.
+template <typename T>
+__device__ inline void CopyTokens(const StageSource<T>& from, uint32_t to, uint32_t full,
+                                  int lane) {
+  const uint32_t first = to + T::kWeightBytes;
 #pragma unroll
   for (int half = 0; half < StageSource<T>::kRowsOfLane; ++half) {
-    for (int t = 0; t < min(32, from.num_tokens - 32 * half); ++t) {
-      const auto row =
-          __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(from.rows[half]), t);
-      for (int i = 16 * lane; i < from.token_bytes; i += 512) {
-        CopyAsync16(to + T::kWeightBytes + (32 * half + t) * T::kTokenStride + i,
-                    reinterpret_cast<const unsigned char*>(row) + i);
+    if constexpr (!kHasCopyEngine) {
+      const int count = min(32, from.num_tokens - 32 * half);
+#pragma unroll 4
+      for (int t = 0; t < count; ++t) {
+        const auto row =
+            __shfl_sync(0xFFFFFFFFu, reinterpret_cast<unsigned long long>(from.rows[half]), t);
+        for (int i = 16 * lane; i < from.token_bytes; i += 512) {
+          CopyAsync16(first + (32 * half + t) * T::kTokenStride + i,
+                      reinterpret_cast<const unsigned char*>(row) + i);
+        }
       }
+    } else {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+      const int token = lane + 32 * half;
+      if (token < from.num_tokens) {
+        BulkCopy(first + static_cast<uint32_t>(token * T::kTokenStride), from.rows[half],
+                 static_cast<uint32_t>(from.token_bytes), full);
+      }
+#endif
     }
   }
-  if (lane == 0) {
-    Arrive(full);
-  }
-  ArriveAfterCopies(full);
-#endif
 }
 
 template <typename T>
@@ -242,8 +250,32 @@ class Producer {
 
   // Fills stages with all items of the block, then one that says that there are no more.
   __device__ void Run() {
+    if (p_.early_weights != 0) {
+      // The first stages' weights, while earlier kernels end; their tokens follow.
+      Walk</*kOnlyEarly=*/true>();
+      num_early_ = filled_;
+      filled_ = 0;
+      slot_ = 0;
+      parity_ = 0;
+    }
     WaitForEarlierKernels();
     LetNextKernelStart();
+    Walk</*kOnlyEarly=*/false>();
+    WaitForRoom();
+    if (lane_ == 0) {
+      at_.info[slot_] = {0, 0, 0, 0};
+      Arrive(at_.full + 8 * slot_);
+    }
+    if constexpr (!kHasCopyEngine) {
+      ArriveAfterCopies(at_.full + 8 * slot_);
+    }
+  }
+
+ private:
+  __device__ void WaitForRoom() const { WaitBarrier(at_.empty + 8 * slot_, parity_ ^ 1u); }
+
+  template <bool kOnlyEarly>
+  __device__ void Walk() {
     const uint32_t step = gridDim.x;
     const auto lane = static_cast<uint32_t>(lane_);
     const uint32_t num_tasks =
@@ -257,24 +289,17 @@ class Producer {
         if (item.tile.count == 0) {
           break;
         }
-        FillItem(item);
+        FillItem<kOnlyEarly>(item);
+        if (kOnlyEarly && filled_ == p_.stages) {
+          return;
+        }
       }
       batch = next_batch;
       base += 32 * step;
     }
-    WaitForRoom();
-    if (lane_ == 0) {
-      at_.info[slot_] = {0, 0, 0, 0};
-      Arrive(at_.full + 8 * slot_);
-    }
-#if __CUDA_ARCH__ < 900
-    ArriveAfterCopies(at_.full + 8 * slot_);
-#endif
   }
 
- private:
-  __device__ void WaitForRoom() const { WaitBarrier(at_.empty + 8 * slot_, parity_ ^ 1u); }
-
+  template <bool kOnlyEarly>
   __device__ void FillItem(const Item& item) {
     const CudaTile& tile = item.tile;
     const int row_block = item.n * T::kItemRowBlocks;
@@ -294,21 +319,47 @@ class Producer {
       const int num_k_blocks = min(T::kStageKBlocks, p_.k_blocks - k_block);
       from.weight_bytes = (num_k_blocks + T::kBlockK64 - 1) / T::kBlockK64 * T::kBlockBytes;
       from.token_bytes = min(num_k_blocks * 128, (p_.k - k_block * 64) * 2);
-      WaitForRoom();
-      if (lane_ == 0) {
-        at_.info[slot_] = {tile.begin, tile.count, row_block, k_block};
+      FillStage<kOnlyEarly>(from, {tile.begin, tile.count, row_block, 0});
+      if (kOnlyEarly && filled_ == p_.stages) {
+        return;
       }
-      FillStage<T>(from, SharedAddress(at_.stages + slot_ * T::kStageBytes), at_.full + 8 * slot_,
-                   lane_, p_.cache_hint, policy_);
       from.weights += T::kRowBlockBytes;
 #pragma unroll
       for (int i = 0; i < StageSource<T>::kRowsOfLane; ++i) {
         from.rows[i] += T::kStageKBlocks * 128;
       }
-      if (++slot_ == p_.stages) {
-        slot_ = 0;
-        parity_ ^= 1u;
+    }
+  }
+
+  // `full` of the stage completes when its info, weights and tokens are there.
+  template <bool kOnlyEarly>
+  __device__ void FillStage(const StageSource<T>& from, const StageInfo& info) {
+    const uint32_t to = SharedAddress(at_.stages + slot_ * T::kStageBytes);
+    const uint32_t full = at_.full + 8 * slot_;
+    if (kOnlyEarly || filled_ >= num_early_) {
+      WaitForRoom();
+      if (lane_ == 0) {
+        at_.info[slot_] = info;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        ArriveExpecting(full, static_cast<uint32_t>(from.num_row_blocks * from.weight_bytes +
+                                                    from.num_tokens * from.token_bytes));
+#else
+        Arrive(full);
+#endif
       }
+      __syncwarp();
+      CopyWeights<T>(from, to, full, lane_, p_.cache_hint, policy_);
+    }
+    if (!kOnlyEarly) {
+      CopyTokens<T>(from, to, full, lane_);
+      if constexpr (!kHasCopyEngine) {
+        ArriveAfterCopies(full);
+      }
+    }
+    ++filled_;
+    if (++slot_ == p_.stages) {
+      slot_ = 0;
+      parity_ ^= 1u;
     }
   }
 
@@ -316,130 +367,179 @@ class Producer {
   const SharedLayout& at_;
   const int lane_;
   uint64_t policy_;
+  int num_early_ = 0;  // Stages whose weights were asked for before earlier kernels ended.
+  int filled_ = 0;     // Stages so far.
   int slot_ = 0;
   uint32_t parity_ = 0;
 };
 
 // ---- Consumers ----------------------------------------------------------------------------------
 
-// A lane's activations of 32 features of its token of each token tile: steps 2 j and 2 j + 1.
-template <typename T>
-struct TokenWords {
-  uint4 of[T::kTokenTiles];
-
-  __device__ void Load(const unsigned char* at) {
-#pragma unroll
-    for (int t = 0; t < T::kTokenTiles; ++t) {
-      of[t] = *reinterpret_cast<const uint4*>(at + t * 8 * T::kTokenStride);
-    }
-  }
-};
-
 template <typename T>
 using Sums = float[T::kRowBlocks][T::kTokenTiles][4];
 
-// Adds the product of one group of 32 features of a row block: `words` are the lane's two weight
-// words, `scales` the bf16 scales of rows g and g + 8.
-template <typename T>
-__device__ inline void MultiplyInt4(uint32_t word0, uint32_t word1, uint32_t scales,
-                                    const TokenWords<T>& x, const float (&offsets)[4],
-                                    float (&sums)[T::kTokenTiles][4]) {
-  constexpr bool kOffsetByProduct = T::kTokenTiles == 1;
-  const float low = LowBf16(scales);
-  const float high = HighBf16(scales);
-  uint32_t a[4];
-  uint32_t b[4];
-  if constexpr (kOffsetByProduct) {
-    NibblesPlus128(word0, a);
-    NibblesPlus128(word1, b);
-  } else {
-    NibblesToValues(word0, a);
-    NibblesToValues(word1, b);
-  }
-#pragma unroll
-  for (int t = 0; t < T::kTokenTiles; ++t) {
-    float part[4];
-    if constexpr (kOffsetByProduct) {
-      MmaFrom(part, a, x.of[t].x, x.of[t].y, offsets);
-    } else {
-      MmaFirst(part, a, x.of[t].x, x.of[t].y);
-    }
-    Mma(part, b, x.of[t].z, x.of[t].w);
-    sums[t][0] += low * part[0];
-    sums[t][1] += low * part[1];
-    sums[t][2] += high * part[2];
-    sums[t][3] += high * part[3];
-  }
-}
+// Shared addresses of what a lane reads of a stage: of its first block of 64 features and, for
+// tokens, of its first token tile.
+struct StageAddresses {
+  uint32_t weights;
+  uint32_t scales;
+  uint32_t tokens;
+};
 
-// A lane's weight words and scales of 64 features of the warp's row blocks.
+// A lane's int4 weight words and scales of 64 features of the warp's row blocks.
 template <typename T>
 struct WeightWords {
   uint4 of[T::kRowBlocks];
   uint2 scales[T::kRowBlocks];  // Of the two groups of 32.
 
-  // `half` of a block of group 128.
-  __device__ void Load(const unsigned char* at, int half, int lane) {
+  __device__ void Load(uint32_t weights_at, uint32_t scales_at) {
 #pragma unroll
     for (int r = 0; r < T::kRowBlocks; ++r) {
-      const unsigned char* block = at + r * T::kRowBlockBytes;
-      of[r] = *reinterpret_cast<const uint4*>(block + 512 * half + 16 * lane);
+      of[r] = LoadShared16(weights_at + r * T::kRowBlockBytes);
       if constexpr (T::kGroup == 32) {
-        scales[r] = *reinterpret_cast<const uint2*>(block + 512 + lane / 4 * 8);
+        scales[r] = LoadShared8(scales_at + r * T::kRowBlockBytes);
       } else {
-        scales[r].x = *reinterpret_cast<const uint32_t*>(block + 1024 + lane / 4 * 4);
-        scales[r].y = scales[r].x;
+        scales[r].x = scales[r].y = LoadShared4(scales_at + r * T::kRowBlockBytes);
       }
     }
   }
 };
 
-// Adds the products of a stage's block of 64 features. `weights` is the block of the warp's first
-// row block; `x0` and `x1` are the lane's activations of the two groups of 32.
-template <typename T>
-__device__ inline void MultiplyBlock(const unsigned char* weights, int half,
-                                     const unsigned char* x0, const unsigned char* x1, int lane,
-                                     Sums<T>& sums) {
-  if constexpr (T::kGroup == 0) {
-#pragma unroll
-    for (int group = 0; group < 2; ++group) {
-      TokenWords<T> x;
-      x.Load(group == 0 ? x0 : x1);
-#pragma unroll
-      for (int r = 0; r < T::kRowBlocks; ++r) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const uint4 four = *reinterpret_cast<const uint4*>(weights + r * T::kRowBlockBytes +
-                                                             512 * (2 * group + j) + 16 * lane);
-          const uint32_t a[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-          for (int t = 0; t < T::kTokenTiles; ++t) {
-            Mma(sums[r][t], a, j == 0 ? x.of[t].x : x.of[t].z, j == 0 ? x.of[t].y : x.of[t].w);
-          }
-        }
-      }
+// A fragments of a group of 32 features of a row block, and its scales of rows g and g + 8.
+struct GroupFragments {
+  uint32_t first[4];
+  uint32_t second[4];
+  float low;
+  float high;
+
+  // kWithOffset: values are 136 too large.
+  template <bool kWithOffset>
+  __device__ void Make(uint32_t word0, uint32_t word1, uint32_t scales) {
+    if constexpr (kWithOffset) {
+      NibblesPlus128(word0, first);
+      NibblesPlus128(word1, second);
+    } else {
+      NibblesToValues(word0, first);
+      NibblesToValues(word1, second);
     }
+    low = LowBf16(scales);
+    high = HighBf16(scales);
+  }
+};
+
+// bf16 -136 in all places of an A fragment, kept in registers.
+struct MinusOffset {
+  uint32_t a[4];
+  __device__ MinusOffset() {
+#pragma unroll
+    for (uint32_t& pair : a) {
+      asm volatile("mov.b32 %0, 0xC308C308;" : "=r"(pair));
+    }
+  }
+};
+
+// Adds the products of a group of 32 features of int4 weights; `x_at` is the address of the lane's
+// activations of its first token.
+template <typename T>
+__device__ inline void MultiplyGroup(const WeightWords<T>& words, int group, uint32_t x_at,
+                                     const MinusOffset& minus, Sums<T>& sums) {
+  constexpr bool kOffsetByProduct = T::kTokenTiles == 1;
+  GroupFragments a[T::kRowBlocks];
+#pragma unroll
+  for (int r = 0; r < T::kRowBlocks; ++r) {
+    a[r].template Make<kOffsetByProduct>(group == 0 ? words.of[r].x : words.of[r].z,
+                                         group == 0 ? words.of[r].y : words.of[r].w,
+                                         group == 0 ? words.scales[r].x : words.scales[r].y);
+  }
+#pragma unroll
+  for (int t = 0; t < T::kTokenTiles; ++t) {
+    const uint4 x = LoadShared16(x_at + t * 8 * T::kTokenStride);
+    float offsets[4] = {0, 0, 0, 0};
+    if constexpr (kOffsetByProduct) {
+      MmaFirst(offsets, minus.a, x.x, x.y);
+      Mma(offsets, minus.a, x.z, x.w);
+    }
+#pragma unroll
+    for (int r = 0; r < T::kRowBlocks; ++r) {
+      float part[4];
+      if constexpr (kOffsetByProduct) {
+        MmaFrom(part, a[r].first, x.x, x.y, offsets);
+      } else {
+        MmaFirst(part, a[r].first, x.x, x.y);
+      }
+      Mma(part, a[r].second, x.z, x.w);
+      sums[r][t][0] += a[r].low * part[0];
+      sums[r][t][1] += a[r].low * part[1];
+      sums[r][t][2] += a[r].high * part[2];
+      sums[r][t][3] += a[r].high * part[3];
+    }
+  }
+}
+
+// The same of bf16 weights.
+template <typename T>
+__device__ inline void MultiplyGroupBf16(uint32_t weights, uint32_t x_at, Sums<T>& sums) {
+  uint4 a[T::kRowBlocks][2];
+#pragma unroll
+  for (int r = 0; r < T::kRowBlocks; ++r) {
+    a[r][0] = LoadShared16(weights + r * T::kRowBlockBytes);
+    a[r][1] = LoadShared16(weights + r * T::kRowBlockBytes + 512);
+  }
+#pragma unroll
+  for (int t = 0; t < T::kTokenTiles; ++t) {
+    const uint4 x = LoadShared16(x_at + t * 8 * T::kTokenStride);
+#pragma unroll
+    for (int r = 0; r < T::kRowBlocks; ++r) {
+      const uint32_t first[4] = {a[r][0].x, a[r][0].y, a[r][0].z, a[r][0].w};
+      const uint32_t second[4] = {a[r][1].x, a[r][1].y, a[r][1].z, a[r][1].w};
+      Mma(sums[r][t], first, x.x, x.y);
+      Mma(sums[r][t], second, x.z, x.w);
+    }
+  }
+}
+
+// Adds the products of a block of 64 features. `x0` and `x1` are the addresses of the lane's
+// activations of the two groups of 32.
+template <typename T>
+__device__ inline void MultiplyBlock(uint32_t weights, uint32_t scales, uint32_t x0, uint32_t x1,
+                                     const MinusOffset& minus, Sums<T>& sums) {
+  if constexpr (T::kGroup == 0) {
+    MultiplyGroupBf16<T>(weights, x0, sums);
+    MultiplyGroupBf16<T>(weights + 1024, x1, sums);
   } else {
     WeightWords<T> words;
-    words.Load(weights, half, lane);
+    words.Load(weights, scales);
+    MultiplyGroup<T>(words, 0, x0, minus, sums);
+    MultiplyGroup<T>(words, 1, x1, minus, sums);
+  }
+}
+
+// The products of a warp's part of a stage of which all blocks are whole.
+template <typename T>
+__device__ inline void MultiplyStage(const StageAddresses& at, const MinusOffset& minus,
+                                     Sums<T>& sums) {
 #pragma unroll
-    for (int group = 0; group < 2; ++group) {
-      TokenWords<T> x;
-      x.Load(group == 0 ? x0 : x1);
-      float offsets[4] = {0, 0, 0, 0};
-      if constexpr (T::kTokenTiles == 1) {
-        // bf16 -136, twice.
-        const uint32_t a[4] = {0xC308C308u, 0xC308C308u, 0xC308C308u, 0xC308C308u};
-        MmaFirst(offsets, a, x.of[0].x, x.of[0].y);
-        Mma(offsets, a, x.of[0].z, x.of[0].w);
-      }
-#pragma unroll
-      for (int r = 0; r < T::kRowBlocks; ++r) {
-        MultiplyInt4<T>(group == 0 ? words.of[r].x : words.of[r].z,
-                        group == 0 ? words.of[r].y : words.of[r].w,
-                        group == 0 ? words.scales[r].x : words.scales[r].y, x, offsets, sums[r]);
-      }
-    }
+  for (int b = 0; b < T::kKBlocks; ++b) {
+    const uint32_t block = b / T::kBlockK64 * T::kBlockBytes;
+    const uint32_t half = b % T::kBlockK64 * 512;
+    MultiplyBlock<T>(at.weights + block + half, at.scales + block, at.tokens + 128 * b,
+                     at.tokens + 128 * b + 64, minus, sums);
+  }
+}
+
+// The same where features end: `features` are left from the warp's first block on, and lanes past
+// them read the zeros behind the token's row, at `zeros`.
+template <typename T>
+__device__ inline void MultiplyLastStage(const StageAddresses& at, uint32_t zeros, int features,
+                                         int lane, const MinusOffset& minus, Sums<T>& sums) {
+#pragma unroll 1
+  for (int b = 0; b < T::kKBlocks && 64 * b < features; ++b) {
+    const uint32_t block = b / T::kBlockK64 * T::kBlockBytes;
+    const uint32_t half = b % T::kBlockK64 * 512;
+    const int first = 64 * b + 8 * (lane % 4);
+    MultiplyBlock<T>(at.weights + block + half, at.scales + block,
+                     first < features ? at.tokens + 128 * b : zeros,
+                     first + 32 < features ? at.tokens + 128 * b + 64 : zeros, minus, sums);
   }
 }
 
@@ -502,19 +602,18 @@ __device__ inline float2 SumOfWarps(const float* at) {
 }
 
 // Sums over the warps along k and writes: [warp][token][row of the item] in shared memory, then one
-// thread an output. `parity` alternates between two buffers, so that one meeting is enough.
+// thread two rows of a token.
 template <typename T>
 __device__ inline void ReduceAndStore(const GroupedGemmArguments& p, const StageInfo& info,
-                                      float* buffer, int parity, const Sums<T>& sums) {
+                                      float* all, const Sums<T>& sums) {
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / 32;
   const int lane = thread % 32;
   const int g = lane / 4;
   const int q = lane % 4;
-  constexpr int kBuffer = T::kWarpsK * T::kTokens * T::kSumStride;
-  float* all = buffer + parity * kBuffer;
   float* own = all + warp % T::kWarpsK * T::kTokens * T::kSumStride +
                warp / T::kWarpsK * T::kRowBlocks * kRowBlock;
+  MeetThreads(kConsumerBarrier, kConsumerThreads);  // The item before has been read.
 #pragma unroll
   for (int r = 0; r < T::kRowBlocks; ++r) {
 #pragma unroll
@@ -528,32 +627,70 @@ __device__ inline void ReduceAndStore(const GroupedGemmArguments& p, const Stage
   }
   MeetThreads(kConsumerBarrier, kConsumerThreads);
   // Two rows a thread; with swiglu they are gate's, and up's are 8 further.
-  const int pairs_of_rows = T::kItemRowBlocks * (p.swiglu != 0 ? 4 : 8);
-  for (int i = thread; i < info.count * pairs_of_rows; i += kConsumerThreads) {
-    const int token = i / pairs_of_rows;
-    const int pair_of_rows = i % pairs_of_rows;
-    const int64_t pair = info.begin + token;
-    if (p.swiglu != 0) {
-      const int block = pair_of_rows / 4;
-      const int row = pair_of_rows % 4 * 2;
+  if (p.swiglu != 0) {
+    constexpr int kOfToken = T::kItemRowBlocks * 4;
+    for (int i = thread; i < info.count * kOfToken; i += kConsumerThreads) {
+      const int token = i / kOfToken;
+      const int block = i % kOfToken / 4;
+      const int row = i % 4 * 2;
       if (info.row_block + block < p.row_blocks) {
         const float* at = all + token * T::kSumStride + block * kRowBlock + row;
         const float2 gate = SumOfWarps<T>(at);
         const float2 up = SumOfWarps<T>(at + 8);
-        *reinterpret_cast<uint32_t*>(p.out + pair * (p.rows / 2) + (info.row_block + block) * 8 +
-                                     row) = PackBf16(SiluMul(gate.x, up.x), SiluMul(gate.y, up.y));
+        const int64_t to = static_cast<int64_t>(info.begin + token) * (p.rows / 2) +
+                           (info.row_block + block) * 8 + row;
+        *reinterpret_cast<uint32_t*>(p.out + to) =
+            PackBf16(SiluMul(gate.x, up.x), SiluMul(gate.y, up.y));
       }
-      continue;
     }
-    const int row = pair_of_rows * 2;
+    return;
+  }
+  constexpr int kOfToken = T::kItemRowBlocks * 8;
+  for (int i = thread; i < info.count * kOfToken; i += kConsumerThreads) {
+    const int token = i / kOfToken;
+    const int row = i % kOfToken * 2;
     const int row_block = info.row_block + row / kRowBlock;
     if (row_block < p.row_blocks) {
       const float2 sum = SumOfWarps<T>(all + token * T::kSumStride + row);
-      const int to = RowOfBlock(p, row_block, row % kRowBlock / 8) + row % 8;
-      *reinterpret_cast<uint32_t*>(p.out + pair * p.rows + to) = PackBf16(sum.x, sum.y);
+      const int64_t to = static_cast<int64_t>(info.begin + token) * p.rows +
+                         RowOfBlock(p, row_block, row % kRowBlock / 8) + row % 8;
+      *reinterpret_cast<uint32_t*>(p.out + to) = PackBf16(sum.x, sum.y);
     }
   }
 }
+
+// Where a consumer stands in the ring. Everything is a shared address.
+template <typename T>
+struct RingPosition {
+  uint32_t offset = 0;  // Of the stage.
+  uint32_t full;        // Its barriers.
+  uint32_t empty;
+  uint32_t info;
+  uint32_t parity = 0;
+  int slot = 0;
+
+  __device__ explicit RingPosition(const SharedLayout& at)
+      : full(at.full), empty(at.empty), info(SharedAddress(at.info)) {}
+
+  __device__ void Release(int stages, int lane) {
+    __syncwarp();
+    if (lane == 0) {
+      Arrive(empty);
+    }
+    offset += T::kStageBytes;
+    full += 8;
+    empty += 8;
+    info += sizeof(StageInfo);
+    if (++slot == stages) {
+      offset = 0;
+      full -= 8 * static_cast<uint32_t>(stages);
+      empty -= 8 * static_cast<uint32_t>(stages);
+      info -= sizeof(StageInfo) * static_cast<uint32_t>(stages);
+      parity ^= 1u;
+      slot = 0;
+    }
+  }
+};
 
 template <typename T>
 __device__ inline void Consume(const GroupedGemmArguments& p, const SharedLayout& at) {
@@ -561,62 +698,55 @@ __device__ inline void Consume(const GroupedGemmArguments& p, const SharedLayout
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_k = warp % T::kWarpsK;
   const int warp_row = warp / T::kWarpsK;
-  const int weights_at = warp_row * T::kRowBlocks * T::kRowBlockBytes +
-                         warp_k * (T::kKBlocks / T::kBlockK64) * T::kBlockBytes;
-  const int row_at = T::kWeightBytes + lane / 4 * T::kTokenStride;
-  const int token_at = row_at + warp_k * T::kKBlocks * 128 + 16 * (lane % 4);
-  // Where k ends inside a block, lanes past it read the zeros behind the token's row.
-  const int last_k_block = p.k % 64 != 0 ? p.k_blocks - 1 : -1;
-  const int features = p.k % 64;
-  const int zeros_at = row_at + T::kStageKBlocks * 128;
-  int slot = 0;
-  uint32_t parity = 0;
-  int reduce_parity = 0;
+  const uint32_t stages_at = SharedAddress(at.stages);
+  const uint32_t block_at = stages_at + warp_row * T::kRowBlocks * T::kRowBlockBytes +
+                            warp_k * (T::kKBlocks / T::kBlockK64) * T::kBlockBytes;
+  const uint32_t row_at = stages_at + T::kWeightBytes + lane / 4 * T::kTokenStride;
+  const StageAddresses first = {
+      .weights = block_at + 16 * lane,
+      .scales = block_at + (T::kGroup == 32 ? 512 + lane / 4 * 8 : 1024 + lane / 4 * 4),
+      .tokens = row_at + warp_k * T::kKBlocks * 128 + 16 * (lane % 4)};
+  const uint32_t zeros_at = row_at + T::kStageKBlocks * 128;
+  const int whole_stages = p.k / (64 * T::kStageKBlocks);
+  const int features_left = p.k % (64 * T::kStageKBlocks);  // In a stage after them.
+  const MinusOffset minus;
+  RingPosition<T> ring(at);
   Sums<T> sums = {};
   while (true) {
-    WaitBarrier(at.full + 8 * slot, parity);
-    const StageInfo info = at.info[slot];
+    WaitBarrier(ring.full, ring.parity);
+    const uint4 words = LoadShared16(ring.info);
+    const StageInfo info = {static_cast<int>(words.x), static_cast<int>(words.y),
+                            static_cast<int>(words.z), static_cast<int>(words.w)};
     if (info.count == 0) {
       return;
     }
-    const unsigned char* stage = at.stages + slot * T::kStageBytes;
-#pragma unroll
-    for (int b = 0; b < T::kKBlocks; ++b) {
-      const int k_block = info.k_block + warp_k * T::kKBlocks + b;
-      if (k_block < p.k_blocks && info.row_block + warp_row * T::kRowBlocks < p.row_blocks) {
-        int x0 = token_at + 128 * b;
-        int x1 = x0 + 64;
-        if (k_block == last_k_block) {
-          x0 = 8 * (lane % 4) < features ? x0 : zeros_at;
-          x1 = 8 * (lane % 4) + 32 < features ? x1 : zeros_at;
-        }
-        MultiplyBlock<T>(stage + weights_at + b / T::kBlockK64 * T::kBlockBytes, b % T::kBlockK64,
-                         stage + x0, stage + x1, lane, sums);
-      }
+    // Warps whose rows are past the last one multiply what is there and store nothing.
+    for (int s = 0; s < whole_stages; ++s) {
+      WaitBarrier(ring.full, ring.parity);
+      MultiplyStage<T>(
+          {first.weights + ring.offset, first.scales + ring.offset, first.tokens + ring.offset},
+          minus, sums);
+      ring.Release(p.stages, lane);
     }
-    __syncwarp();
-    if (lane == 0) {
-      Arrive(at.empty + 8 * slot);
+    if (features_left > 0) {
+      WaitBarrier(ring.full, ring.parity);
+      MultiplyLastStage<T>(
+          {first.weights + ring.offset, first.scales + ring.offset, first.tokens + ring.offset},
+          zeros_at + ring.offset, features_left - 64 * warp_k * T::kKBlocks, lane, minus, sums);
+      ring.Release(p.stages, lane);
     }
-    if (++slot == p.stages) {
-      slot = 0;
-      parity ^= 1u;
+    if constexpr (T::kWarpsK == 1) {
+      StoreSums<T>(p, info, info.row_block + warp_row * T::kRowBlocks, lane, sums);
+    } else {
+      ReduceAndStore<T>(p, info, at.reduce, sums);
     }
-    if (info.k_block + T::kStageKBlocks >= p.k_blocks) {
-      if constexpr (T::kWarpsK == 1) {
-        StoreSums<T>(p, info, info.row_block + warp_row * T::kRowBlocks, lane, sums);
-      } else {
-        ReduceAndStore<T>(p, info, at.reduce, reduce_parity, sums);
-        reduce_parity ^= 1;
-      }
 #pragma unroll
-      for (int r = 0; r < T::kRowBlocks; ++r) {
+    for (int r = 0; r < T::kRowBlocks; ++r) {
 #pragma unroll
-        for (int t = 0; t < T::kTokenTiles; ++t) {
+      for (int t = 0; t < T::kTokenTiles; ++t) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sums[r][t][i] = 0;
-          }
+        for (int i = 0; i < 4; ++i) {
+          sums[r][t][i] = 0;
         }
       }
     }

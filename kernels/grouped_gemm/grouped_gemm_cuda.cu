@@ -116,6 +116,9 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
   p.out = out;
   p.matrix_bytes = PanelBytesOfMatrix(group, shape.out_features, shape.in_features);
   p.max_tiles = static_cast<int>(std::min<int64_t>(pairs.max_tiles, INT32_MAX));
+  p.mean_tiles = static_cast<int>(std::min<int64_t>(
+      pairs.mean_pairs, pairs.mean_pairs / pairs.tile_tokens +
+                            std::min<int64_t>(shape.num_local_experts, INT32_MAX)));
   p.rows = static_cast<int>(shape.out_features);
   p.k = static_cast<int>(shape.in_features);
   p.k_blocks = static_cast<int>((shape.in_features + 63) / 64);
@@ -125,6 +128,7 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
                   : static_cast<int>(std::clamp<int64_t>(shape.group_m, 1, INT32_MAX / 2));
   p.row_order = static_cast<int>(config.row_order);
   p.swiglu = config.swiglu ? 1 : 0;
+  p.early_weights = config.early_weights ? 1 : 0;
   p.cache_hint = config.cache_hint == CacheHint::kEvictFirst  ? 1
                  : config.cache_hint == CacheHint::kEvictLast ? 2
                                                               : 0;

@@ -21,6 +21,10 @@ struct GroupedGemmCudaConfig {
   // Applies SwiGLU to the sums (kernels/swiglu/swiglu.h): `out` is [pairs, out_features / 2].
   // Needs kGateAndUp.
   bool swiglu = false;
+  // Pairs and weights were complete before the kernel that precedes this one on the stream began:
+  // on GPUs that can, weights are asked for while that kernel ends. True for down after gate_up (of
+  // the same pairs), never right after LaunchPermute or LaunchDequant.
+  bool early_weights = false;
   // L2 priority of the weights (moe.cache_hint).
   CacheHint cache_hint = CacheHint::kNone;
   // Stages of the ring through which weights stream; 0: as many as fit.

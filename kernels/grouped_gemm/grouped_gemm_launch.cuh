@@ -62,16 +62,23 @@ absl::Status LaunchGroupedGemmBuild(GroupedGemmArguments p, int stages, cudaStre
 }
 
 // The builds of a format, by the tile of the pairs.
-//   8 tokens: long rows of weights are split among the warps of a block, short ones are not.
+//   8 tokens: long rows of weights are split among the warps of a block, short ones are not. Split
+//     ones make more and smaller work items, at the price of a reduction for each.
 //   16, 32, 64: warps have rows of their own; all read the same activations.
-template <typename Long8, typename Short8, typename Of16, typename Of32, typename Of64>
+template <typename Split8, typename Whole8, typename Of16, typename Of32, typename Of64>
 absl::Status LaunchGroupedGemmFormat(const GroupedGemmArguments& p, int tile_tokens, int stages,
                                      cudaStream_t stream) {
-  constexpr int kLongK = 1024;
   switch (tile_tokens) {
-    case 8:
-      return p.k >= kLongK ? LaunchGroupedGemmBuild<Long8, 2>(p, stages, stream)
-                           : LaunchGroupedGemmBuild<Short8, 2>(p, stages, stream);
+    case 8: {
+      // Rounds of all blocks of a GPU like the H200 below which whole items would leave too many of
+      // them without work.
+      constexpr int kBlocks = 264;
+      const int64_t items = static_cast<int64_t>(p.mean_tiles) *
+                            ((p.row_blocks + Whole8::kItemRowBlocks - 1) / Whole8::kItemRowBlocks);
+      const bool split = p.k >= 4096 || (p.k >= 1024 && items < 4 * kBlocks);
+      return split ? LaunchGroupedGemmBuild<Split8, 2>(p, stages, stream)
+                   : LaunchGroupedGemmBuild<Whole8, 2>(p, stages, stream);
+    }
     case 16:
       return LaunchGroupedGemmBuild<Of16, 2>(p, stages, stream);
     case 32:

@@ -30,7 +30,8 @@ struct CudaPairs {
   int32_t* tile_prefix = nullptr;  // [num_local_experts + 1]: tiles of the experts before.
   int32_t* scratch = nullptr;      // Of LaunchPermute.
   int64_t max_tiles = 0;
-  int64_t num_slots = 0;  // num_tokens * top_k
+  int64_t num_slots = 0;   // num_tokens * top_k
+  int64_t mean_pairs = 0;  // Of num_slots, those that a uniform routing gives the rank, rounded up.
   int num_local_experts = 0;
   int top_k = 0;
   int tile_tokens = 0;

@@ -5,7 +5,7 @@
 //
 // usage: moe_gpu_bench HIDDEN INTERMEDIATE(rank) EXPERTS(local) EXPERTS(model) TOP_K FORMAT BATCHES
 //                      SEED [parts] [tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N]
-//                      [swiglu=0|1]
+//                      [swiglu=0|1] [early=0|1]
 // FORMAT is bf16, int4_g32 or int4_g128. Prints one JSON object a batch and kernel on stdout.
 #include <cuda_runtime.h>
 
@@ -115,6 +115,7 @@ struct Options {
   int stages = 0;
   int replays = 32;
   bool fused = true;
+  bool early = false;   // Down asks for weights before gate_up has ended.
   bool swiglu = false;  // In gate_up's epilogue.
   int layers = 4;
 };
@@ -259,7 +260,7 @@ class Bench {
   }
   void Down(Layer& layer) {
     CheckOk(LaunchGroupedGemm(GemmShapeOf(false), PairsOf(layer), layer.down_panels, act_, down_,
-                              {.stages = o_.stages}, stream_));
+                              {.early_weights = o_.early, .stages = o_.stages}, stream_));
   }
   void Combine(Layer& layer) {
     const CombineShape shape = {.num_tokens = batch_, .top_k = o_.top_k, .hidden_size = o_.hidden};
@@ -452,11 +453,12 @@ class Bench {
         "{\"kernel\": \"%s\", \"batch\": %d, \"us\": %.2f, \"unique_experts\": %.1f, "
         "\"floor_us\": %.2f, \"read_us\": %.2f, \"read_share\": %.3f, \"gb_per_s\": %.0f, "
         "\"noise\": %.4f, \"error\": %.2e, \"config\": \"format=%s tile_tokens=%d stages=%d "
-        "swiglu=%s seed=%llu\"",
+        "swiglu=%s early_weights=%d seed=%llu\"",
         name, batch_, us, touched, bytes / 4300e3, read_us, read_us / us, bytes / us * 1e-3,
         (Quantile(times, 0.75) - Quantile(times, 0.25)) / us, error,
         std::string(ToWord(o_.storage.format)).c_str(), tile_tokens_, o_.stages,
-        o_.swiglu ? "epilogue" : "kernel", static_cast<unsigned long long>(o_.seed));
+        o_.swiglu ? "epilogue" : "kernel", o_.early ? 1 : 0,
+        static_cast<unsigned long long>(o_.seed));
     if (o_.parts && std::strcmp(name, "grouped") == 0) {
       const std::pair<const char*, void (Bench::*)(Layer&)> parts[] = {
           {"permute_us", &Bench::Permute},
@@ -504,10 +506,11 @@ int ValueOf(const char* argument, const char* key, int otherwise) {
 
 int Main(int argc, char** argv) {
   if (argc < 9) {
-    std::fprintf(stderr,
-                 "usage: %s HIDDEN INTERMEDIATE LOCAL EXPERTS TOP_K FORMAT BATCHES SEED [parts] "
-                 "[tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N] [swiglu=0|1]\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s HIDDEN INTERMEDIATE LOCAL EXPERTS TOP_K FORMAT BATCHES SEED [parts] "
+        "[tile=N] [stages=N] [replays=N] [fused=0|1] [layers=N] [swiglu=0|1] [early=0|1]\n",
+        argv[0]);
     return 2;
   }
   Options o;
@@ -536,6 +539,7 @@ int Main(int argc, char** argv) {
     o.replays = ValueOf(argv[i], "replays=", o.replays);
     o.fused = ValueOf(argv[i], "fused=", o.fused ? 1 : 0) != 0;
     o.swiglu = ValueOf(argv[i], "swiglu=", o.swiglu ? 1 : 0) != 0;
+    o.early = ValueOf(argv[i], "early=", o.early ? 1 : 0) != 0;
     o.layers = ValueOf(argv[i], "layers=", o.layers);
   }
   Bench bench(o);

@@ -147,7 +147,7 @@ class LayerCase {
                        &routing_.pairs, gate_up.get(), act.get(), nullptr));
     }
     LASTFLOP_EXPECT_OK(LaunchGroupedGemm(Gemm(false), routing_.pairs, down_panels_.get(), act.get(),
-                                         down.get(), {}, nullptr));
+                                         down.get(), {.early_weights = true}, nullptr));
     LASTFLOP_EXPECT_OK(LaunchMoeCombine(
         {.num_tokens = shape_.num_tokens, .top_k = shape_.top_k, .hidden_size = shape_.hidden_size},
         routing_.pairs, down.get(), nullptr, out.get(), nullptr));
