@@ -18,19 +18,19 @@ namespace attention {
 namespace {
 
 constexpr int kMergeWarps = 8;
+constexpr int kMaxRanges = 320;  // Two blocks an SM of the largest GPUs.
 constexpr int kMergeThreads = 32 * kMergeWarps;
 constexpr int kMergeFeatures = 128;  // Of a block: a warp's lanes by four.
 constexpr int kAnySharedBytes = std::numeric_limits<int>::max();
 
 // The sequence that block x of the merge has, -1 for none: each where they are fewer than the
 // places where ranges meet, else the one at place x (where range x ends), if that is its first.
-__device__ int64_t MergedSequence(const Split& split, int64_t x, int tiles, int64_t per_range,
-                                  int64_t units) {
+__device__ int MergedSequence(const Split& split, int x, int tiles, int per_range, int units) {
   if (split.num_sequences < split.ranges) {
     return x;
   }
-  const int64_t unit = (x + 1) * per_range;
-  const int64_t sequence = unit / tiles;
+  const int unit = (x + 1) * per_range;
+  const int sequence = unit / tiles;
   const bool divides = unit < units && unit % tiles != 0;
   return divides && sequence * tiles / per_range == x ? sequence : -1;
 }
@@ -39,38 +39,44 @@ __device__ int64_t MergedSequence(const Split& split, int64_t x, int tiles, int6
 // row's slots, a lane has four features.
 __global__ void __launch_bounds__(kMergeThreads)
     MergeKernel(const Split split, int warps_a_row, const float* partials, __nv_bfloat16* out) {
+  __shared__ float2 stats[kMergeWarps][kMaxRanges];  // Of a row; all rows of a block have few.
   __shared__ float4 sums_of[kMergeWarps][32];
   __shared__ float weight_sums[kMergeWarps];
-  WaitForEarlierKernels();
-  LetNextKernelStart();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int rows = kMergeWarps / warps_a_row;
+  const int row_in_block = warp / warps_a_row;
+  const int part = warp % warps_a_row;
   const int column = static_cast<int>(blockIdx.y) / (split.row_tile / rows);
-  const int in_tile =
-      static_cast<int>(blockIdx.y) % (split.row_tile / rows) * rows + warp / warps_a_row;
+  const int in_tile = static_cast<int>(blockIdx.y) % (split.row_tile / rows) * rows + row_in_block;
   const int row_tile = column % split.row_tiles;
   const int tiles = split.Tiles(row_tile);
-  const int64_t per_range = split.UnitsOfRange(row_tile);
-  const int64_t sequence =
-      MergedSequence(split, blockIdx.x, tiles, per_range, split.Units(row_tile));
-  const int64_t first_unit = sequence * tiles;
-  const int64_t first_range = first_unit / per_range;
-  const int num_slots = static_cast<int>((first_unit + tiles - 1) / per_range - first_range) + 1;
+  const int per_range = split.UnitsOfRange(row_tile);
+  const int sequence =
+      MergedSequence(split, static_cast<int>(blockIdx.x), tiles, per_range, split.Units(row_tile));
+  const int first_unit = sequence * tiles;
+  const int first_range = first_unit / per_range;
+  const int num_slots = (first_unit + tiles - 1) / per_range - first_range + 1;
+  const Row row(split, max(sequence, 0), column / split.row_tiles,
+                row_tile * split.row_tile + in_tile);
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   if (sequence < 0 || num_slots == 1) {
     return;
   }
-  const Row row(split, static_cast<int>(sequence), column / split.row_tiles,
-                row_tile * split.row_tile + in_tile);
   const auto slot_of = [&](int i) {
-    const int64_t block = (first_range + i) * split.Columns() + column;
+    const int64_t block = static_cast<int64_t>(first_range + i) * split.Columns() + column;
     const bool begins_range = i > 0 || first_range * per_range == first_unit;
     return partials + (2 * block + (begins_range ? 0 : 1)) * split.SlotFloats();
   };
-  const int stats_at = split.row_tile * split.value_width + 2 * in_tile;
+  for (int i = 32 * part + lane; i < num_slots && row.is_real; i += 32 * warps_a_row) {
+    stats[row_in_block][i] =
+        reinterpret_cast<const float2*>(slot_of(i) + split.row_tile * split.value_width)[in_tile];
+  }
+  __syncthreads();
   float max = -INFINITY;
   for (int i = lane; i < num_slots && row.is_real; i += 32) {
-    max = fmaxf(max, slot_of(i)[stats_at]);
+    max = fmaxf(max, stats[row_in_block][i].x);
   }
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -80,19 +86,28 @@ __global__ void __launch_bounds__(kMergeThreads)
   const bool has_work = row.is_real && feature < split.value_width;
   float4 sums = {0, 0, 0, 0};
   float weight_sum = 0;
-#pragma unroll 8
-  for (int i = warp % warps_a_row; i < num_slots; i += warps_a_row) {
-    if (has_work) {
-      const float* const slot = slot_of(i);
-      const float2 stats = *reinterpret_cast<const float2*>(slot + stats_at);
-      const float4 values =
-          *reinterpret_cast<const float4*>(slot + in_tile * split.value_width + feature);
-      const float factor = Exp2(stats.x - max);
-      weight_sum += factor * stats.y;
-      sums.x += factor * values.x;
-      sums.y += factor * values.y;
-      sums.z += factor * values.z;
-      sums.w += factor * values.w;
+  // Loads first: a slot lies in L2, and its latency is most of this kernel.
+  constexpr int kAhead = 8;
+  for (int first = part; first < num_slots && has_work; first += kAhead * warps_a_row) {
+    float4 values[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int i = min(first + k * warps_a_row, num_slots - 1);
+      values[k] =
+          *reinterpret_cast<const float4*>(slot_of(i) + in_tile * split.value_width + feature);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int i = first + k * warps_a_row;
+      if (i < num_slots) {
+        const float2 of_slot = stats[row_in_block][i];
+        const float factor = Exp2(of_slot.x - max);
+        weight_sum += factor * of_slot.y;
+        sums.x += factor * values[k].x;
+        sums.y += factor * values[k].y;
+        sums.z += factor * values[k].z;
+        sums.w += factor * values[k].w;
+      }
     }
   }
   if (warps_a_row > 1) {
@@ -101,7 +116,7 @@ __global__ void __launch_bounds__(kMergeThreads)
       weight_sums[warp] = weight_sum;  // Lane 0 has work where any lane has.
     }
     __syncthreads();
-    for (int w = warp + 1; w < warp + warps_a_row && warp % warps_a_row == 0; ++w) {
+    for (int w = warp + 1; w < warp + warps_a_row && part == 0; ++w) {
       const float4 other = sums_of[w][lane];
       sums.x += other.x;
       sums.y += other.y;
@@ -110,11 +125,10 @@ __global__ void __launch_bounds__(kMergeThreads)
       weight_sum += weight_sums[w];
     }
   }
-  if (warp % warps_a_row == 0 && has_work) {
+  if (part == 0 && has_work) {
     const float inverse = 1.0f / weight_sum;
-    auto* const to = reinterpret_cast<__nv_bfloat162*>(out + row.out_at + feature);
-    to[0] = __floats2bfloat162_rn(sums.x * inverse, sums.y * inverse);
-    to[1] = __floats2bfloat162_rn(sums.z * inverse, sums.w * inverse);
+    *reinterpret_cast<uint2*>(out + row.out_at + feature) = make_uint2(
+        PackBf16(sums.x * inverse, sums.y * inverse), PackBf16(sums.z * inverse, sums.w * inverse));
   }
 }
 
@@ -181,7 +195,8 @@ Split SplitOf(const AttentionShape& shape, const BuildSizes& build, int num_sms)
   split.out_stride = shape.num_heads * widths.value;
   split.scale_log2 = static_cast<float>(shape.softmax_scale * 1.4426950408889634);
   const int64_t wanted = std::max(1, num_sms * build.blocks_per_sm / split.Columns());
-  split.ranges = static_cast<int>(std::min(wanted, split.Units(split.row_tiles - 1)));
+  split.ranges =
+      static_cast<int>(std::min<int64_t>({wanted, split.Units(split.row_tiles - 1), kMaxRanges}));
   return split;
 }
 
@@ -269,6 +284,7 @@ absl::Status CheckAttentionCuda(const AttentionShape& shape) {
   const bool has_build = attention::FindBuild(shape, attention::kAnySharedBytes).row_tile > 0;
   if (shape.context + shape.query_tokens >= kMaxGrid ||
       shape.num_sequences * shape.num_kv_heads * rows >= kMaxGrid ||
+      shape.num_sequences * (shape.context + shape.query_tokens) >= 16 * kMaxGrid ||
       (!has_build && rows > kMaxRows)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "attention: num_sequences=", shape.num_sequences, " query_tokens=", shape.query_tokens,

@@ -189,12 +189,19 @@ __device__ void FinishGqaSegment(const Split& split, const Arguments& arguments,
   for (int w = 0; w < Build::kWarps; ++w) {
     if (warp == w) {
 #pragma unroll
-      for (int n = 0; n < Build::kOutTiles; ++n) {
+      for (int n = 0; n < Build::kOutTiles; n += 2) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& to = merged[(g + i / 2 * 8) * Build::kMergeStride + FeatureOf<kFp8>(n, q, i % 2)];
-          const float value = state.out[n][i] * factor[i / 2];
-          to = w == 0 ? value : to + value;
+        for (int r = 0; r < 2; ++r) {
+          const FeaturePairs<kFp8> pairs(q, state.out[n][2 * r], state.out[n][2 * r + 1],
+                                         state.out[n + 1][2 * r], state.out[n + 1][2 * r + 1]);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            auto* const to = reinterpret_cast<float2*>(merged + (g + 8 * r) * Build::kMergeStride +
+                                                       8 * n + pairs.offset[i]);
+            const float2 before = w == 0 ? make_float2(0, 0) : *to;
+            *to = make_float2(before.x + pairs.values[i].x * factor[r],
+                              before.y + pairs.values[i].y * factor[r]);
+          }
         }
       }
     }
@@ -211,19 +218,22 @@ __device__ void FinishGqaSegment(const Split& split, const Arguments& arguments,
     for (int w = 0; w < Build::kWarps; ++w) {
       sum += max == -INFINITY ? 0 : stats[w][r][1] * Exp2(stats[w][r][0] - max);
     }
-    if (slot == nullptr && row.is_real) {
-      for (int d = lane; d < split.value_width; d += 32) {
-        arguments.out[row.out_at + d] =
-            __float2bfloat16_rn(merged[r * Build::kMergeStride + d] / sum);
+    if (!row.is_real) {
+      continue;
+    }
+    const float inverse = 1.0f / sum;
+    for (int d = 2 * lane; d < split.value_width; d += 64) {
+      const float2 values = *reinterpret_cast<const float2*>(merged + r * Build::kMergeStride + d);
+      if (slot == nullptr) {
+        *reinterpret_cast<uint32_t*>(arguments.out + row.out_at + d) =
+            PackBf16(values.x * inverse, values.y * inverse);
+      } else {
+        *reinterpret_cast<float2*>(slot + r * split.value_width + d) = values;
       }
-    } else if (slot != nullptr) {
-      for (int d = lane; d < split.value_width; d += 32) {
-        slot[r * split.value_width + d] = merged[r * Build::kMergeStride + d];
-      }
-      if (lane == 0) {
-        slot[split.row_tile * split.value_width + 2 * r] = max;
-        slot[split.row_tile * split.value_width + 2 * r + 1] = sum;
-      }
+    }
+    if (slot != nullptr && lane == 0) {
+      reinterpret_cast<float2*>(slot + split.row_tile * split.value_width)[r] =
+          make_float2(max, sum);
     }
   }
   __syncthreads();  // The next segment writes the statistics.
@@ -237,13 +247,11 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
-  WaitForEarlierKernels();
-  LetNextKernelStart();
   const Range range(split, static_cast<int>(blockIdx.x));
   const int first_row = range.row_tile_index * Build::kRowTile;
   const uint32_t ring = SharedOffset(shared) + warp * Build::kStages * Build::kStageBytes;
   Unit loading(range);
-  int64_t num_loaded = range.begin;
+  int num_loaded = range.begin;
   const auto load_next = [&](int stage) {
     if (num_loaded < range.end) {
       LoadGqaStage<Build>(split, arguments, loading, range.kv_head, warp, lane,
@@ -253,6 +261,8 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
     }
     CommitCopies();  // Also of nothing, so that groups count stages.
   };
+  WaitForEarlierKernels();
+  LetNextKernelStart();
 #pragma unroll
   for (int stage = 0; stage < Build::kStages - 1; ++stage) {
     load_next(stage);
@@ -264,7 +274,7 @@ __global__ void __launch_bounds__(GqaBuild<kDim, kFp8>::kThreads,
   bool begins_sequence = false;
   Unit unit(range);
   int stage = 0;
-  for (int64_t i = range.begin; i < range.end; ++i) {
+  for (int i = range.begin; i < range.end; ++i) {
     if (i == range.begin || unit.tile == 0) {
       const Row low(split, unit.sequence, range.kv_head, first_row + lane / 4);
       const Row high(split, unit.sequence, range.kv_head, first_row + lane / 4 + 8);

@@ -232,16 +232,22 @@ __device__ void FinishMlaSegment(const Split& split, const Arguments& arguments,
     }
     const float2 of_row = stats[in_tile];
     const float inverse = 1.0f / of_row.y;
+    const int first_feature = warp * Build::kWarpFeatures;
 #pragma unroll
-    for (int n = 0; n < Build::kOutTiles; ++n) {
+    for (int n = 0; n < Build::kOutTiles; n += 2) {
+      const auto& tiles = sums[r / 2];
+      const int e = r % 2 * 2;
+      const FeaturePairs<kFp8> pairs(lane % 4, tiles[n][e], tiles[n][e + 1], tiles[n + 1][e],
+                                     tiles[n + 1][e + 1]);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int feature = warp * Build::kWarpFeatures + FeatureOf<kFp8>(n, lane % 4, e);
-        const float value = sums[r / 2][n][r % 2 * 2 + e];
+      for (int i = 0; i < 2; ++i) {
+        const int feature = first_feature + 8 * n + pairs.offset[i];
+        const float2 values = pairs.values[i];
         if (slot == nullptr) {
-          arguments.out[row.out_at + feature] = __float2bfloat16_rn(value * inverse);
+          *reinterpret_cast<uint32_t*>(arguments.out + row.out_at + feature) =
+              PackBf16(values.x * inverse, values.y * inverse);
         } else {
-          slot[in_tile * Build::kValue + feature] = value;
+          *reinterpret_cast<float2*>(slot + in_tile * Build::kValue + feature) = values;
         }
       }
     }
@@ -276,15 +282,13 @@ __global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads,
   auto* const scores = reinterpret_cast<float*>(shared + Build::kScoreOffset);
   auto* const decays = reinterpret_cast<float*>(shared + Build::kDecayOffset);
   auto* const stats = reinterpret_cast<float2*>(shared + Build::kStatsOffset);
-  WaitForEarlierKernels();
-  LetNextKernelStart();
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const Range range(split, static_cast<int>(blockIdx.x));
   const int first_row = range.row_tile_index * Build::kRowTile;
   const uint32_t ring = SharedOffset(shared);
   Unit loading(range);
-  int64_t num_loaded = range.begin;
+  int num_loaded = range.begin;
   const auto load_next = [&](int stage) {
     if (num_loaded < range.end) {
       LoadMlaStage<Build>(split, arguments, loading, warp, lane, ring + stage * Build::kStageBytes);
@@ -293,6 +297,8 @@ __global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads,
     }
     CommitCopies();  // Also of nothing, so that groups count stages.
   };
+  WaitForEarlierKernels();
+  LetNextKernelStart();
 #pragma unroll
   for (int stage = 0; stage < Build::kStages - 1; ++stage) {
     load_next(stage);
@@ -304,7 +310,7 @@ __global__ void __launch_bounds__(MlaBuild<kRowTiles, kFp8>::kThreads,
   bool begins_sequence = false;
   Unit unit(range);
   int stage = 0;
-  for (int64_t i = range.begin; i < range.end; ++i) {
+  for (int i = range.begin; i < range.end; ++i) {
     if (i == range.begin || unit.tile == 0) {
       LoadMlaQuery<kFp8, Build>(split, arguments, unit.sequence, first_row, warp, lane, query);
       softmax.Reset(split, unit.sequence, first_row, warp, lane);

@@ -162,11 +162,18 @@ __device__ inline void LoadValues(uint32_t address, uint32_t (&b)[kTilesOf32Byte
   }
 }
 
-// Feature of element e (0, 1) of output tile n of lane quarter q: columns 2q + e of a tile; fp8: of
-// a pair of tiles the even and the odd features of 16.
+// What a lane has of a row's 16 features of output tiles 2p and 2p + 1, in the order of memory: two
+// neighbours at offset[0] of the 16, two at offset[1]. In bf16 a tile is 8 features in their order;
+// in fp8 the pair's first tile has the even features, the second the odd ones.
 template <bool kFp8>
-__device__ inline int FeatureOf(int n, int q, int e) {
-  return kFp8 ? n / 2 * 16 + 2 * (2 * q + e) + n % 2 : 8 * n + 2 * q + e;
-}
+struct FeaturePairs {
+  int offset[2];
+  float2 values[2];
+
+  __device__ FeaturePairs(int q, float even0, float even1, float odd0, float odd1)
+      : offset{kFp8 ? 4 * q : 2 * q, kFp8 ? 4 * q + 2 : 2 * q + 8},
+        values{kFp8 ? make_float2(even0, odd0) : make_float2(even0, even1),
+               kFp8 ? make_float2(even1, odd1) : make_float2(odd0, odd1)} {}
+};
 
 }  // namespace lastflop::attention

@@ -44,10 +44,11 @@ struct Split {
     const int last_row = (end < num_rows ? end : num_rows) - 1;
     return (context + last_row / heads_per_group + tile_positions) / tile_positions;
   }
-  __host__ __device__ int64_t Units(int row_tile_index) const {
-    return static_cast<int64_t>(num_sequences) * Tiles(row_tile_index);
+  // Fewer than 2^31: CheckAttentionCuda() sees to it.
+  __host__ __device__ int Units(int row_tile_index) const {
+    return num_sequences * Tiles(row_tile_index);
   }
-  __host__ __device__ int64_t UnitsOfRange(int row_tile_index) const {
+  __host__ __device__ int UnitsOfRange(int row_tile_index) const {
     return (Units(row_tile_index) + ranges - 1) / ranges;
   }
   // fp32 values of a slot: sums of each row, then its maximum and its sum of weights.
@@ -73,16 +74,16 @@ struct Arguments {
 struct Range {
   int row_tile_index;
   int kv_head;
-  int tiles;      // Of a sequence.
-  int64_t begin;  // Units.
-  int64_t end;
+  int tiles;  // Of a sequence.
+  int begin;  // Units.
+  int end;
 
   __device__ Range(const Split& split, int block)
       : row_tile_index(block % split.row_tiles),
         kv_head(block / split.row_tiles % split.num_kv_heads),
         tiles(split.Tiles(row_tile_index)) {
-    const int64_t units = split.Units(row_tile_index);
-    const int64_t per_range = split.UnitsOfRange(row_tile_index);
+    const int units = split.Units(row_tile_index);
+    const int per_range = split.UnitsOfRange(row_tile_index);
     begin = min(units, block / split.Columns() * per_range);
     end = min(units, begin + per_range);
   }
@@ -94,8 +95,7 @@ struct Unit {
   int tile;
 
   __device__ Unit(const Range& range)
-      : sequence(static_cast<int>(range.begin / range.tiles)),
-        tile(static_cast<int>(range.begin % range.tiles)) {}
+      : sequence(range.begin / range.tiles), tile(range.begin % range.tiles) {}
   __device__ void Next(int tiles) {
     if (++tile == tiles) {
       tile = 0;

@@ -29,30 +29,79 @@ __device__ Best BestOfWarp(uint32_t key, uint32_t index) {
   return {best, __reduce_min_sync(kAllLanes, key == best ? index : 0xFFFFFFFFu)};
 }
 
-// Calls take(i, expert) with the best `count` of a warp's keys, best first, and makes each 0;
-// returns how many there were. keys[i] of a lane is expert 32 i + lane's.
+// A lane's keys, keys[i] of expert 32 i + lane, from best to worst: a network, so that they stay in
+// registers. Equal keys keep their order.
+template <int kPerLane>
+__device__ void SortKeys(uint32_t (&keys)[kPerLane], uint32_t (&experts)[kPerLane]) {
+#pragma unroll UnrollOf(kPerLane)
+  for (int round = 0; round < kPerLane; ++round) {
+#pragma unroll UnrollOf(kPerLane)
+    for (int i = round % 2; i + 1 < kPerLane; i += 2) {
+      const bool swaps = keys[i + 1] > keys[i];
+      const uint32_t key = swaps ? keys[i + 1] : keys[i];
+      const uint32_t expert = swaps ? experts[i + 1] : experts[i];
+      keys[i + 1] = swaps ? keys[i] : keys[i + 1];
+      experts[i + 1] = swaps ? experts[i] : experts[i + 1];
+      keys[i] = key;
+      experts[i] = expert;
+    }
+  }
+}
+
+// The lane's best key and its expert, where there are too many to sort.
+template <int kPerLane>
+__device__ void FindBest(const uint32_t (&keys)[kPerLane], int lane, uint32_t& best,
+                         uint32_t& expert) {
+  best = 0;
+#pragma unroll UnrollOf(kPerLane)
+  for (int i = 0; i < kPerLane; ++i) {
+    expert = keys[i] > best ? static_cast<uint32_t>(32 * i + lane) : expert;
+    best = max(best, keys[i]);
+  }
+}
+
+// Calls take(i, expert) with the best `count` of a warp's keys, best first; returns how many there
+// were. keys[i] of a lane is expert 32 i + lane's; they are used up.
 template <int kPerLane, typename Take>
 __device__ int TakeBest(uint32_t (&keys)[kPerLane], int count, int lane, const Take& take) {
-  for (int taken = 0; taken < count; ++taken) {
-    uint32_t own = 0;
+  constexpr bool kSorts = kPerLane <= 16;
+  uint32_t experts[kSorts ? kPerLane : 1];
+  uint32_t head = 0;
+  uint32_t head_expert = 0xFFFFFFFFu;
+  if constexpr (kSorts) {
 #pragma unroll UnrollOf(kPerLane)
     for (int i = 0; i < kPerLane; ++i) {
-      own = max(own, keys[i]);
+      experts[i] = static_cast<uint32_t>(32 * i + lane);
     }
-    const uint32_t best = __reduce_max_sync(kAllLanes, own);
+    SortKeys(keys, experts);
+    head = keys[0];
+    head_expert = experts[0];
+  } else {
+    FindBest(keys, lane, head, head_expert);
+  }
+  for (int taken = 0; taken < count; ++taken) {
+    const uint32_t best = __reduce_max_sync(kAllLanes, head);
     if (best == 0) {
       return taken;
     }
-    uint32_t index = 0xFFFFFFFFu;
-#pragma unroll UnrollOf(kPerLane)
-    for (int i = kPerLane - 1; i >= 0; --i) {
-      index = keys[i] == best ? static_cast<uint32_t>(32 * i + lane) : index;
-    }
-    const uint32_t expert = __reduce_min_sync(kAllLanes, index);
+    const uint32_t expert = __reduce_min_sync(kAllLanes, head == best ? head_expert : 0xFFFFFFFFu);
     take(taken, static_cast<int>(expert));
+    if constexpr (kSorts) {
+      const bool is_own = head_expert == expert;
 #pragma unroll UnrollOf(kPerLane)
-    for (int i = 0; i < kPerLane; ++i) {
-      keys[i] = expert == static_cast<uint32_t>(32 * i + lane) ? 0 : keys[i];
+      for (int i = 0; i + 1 < kPerLane; ++i) {
+        keys[i] = is_own ? keys[i + 1] : keys[i];
+        experts[i] = is_own ? experts[i + 1] : experts[i];
+      }
+      keys[kPerLane - 1] = is_own ? 0 : keys[kPerLane - 1];
+      head = keys[0];
+      head_expert = experts[0];
+    } else if (head_expert == expert) {
+#pragma unroll UnrollOf(kPerLane)
+      for (int i = 0; i < kPerLane; ++i) {
+        keys[i] = expert == static_cast<uint32_t>(32 * i + lane) ? 0 : keys[i];
+      }
+      FindBest(keys, lane, head, head_expert);
     }
   }
   return count;
@@ -149,10 +198,12 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
   const bool divides = shape.router.renormalize || shape.router.softmax_after_top_k;
   Token<kPerLane> token = {.plain = plain, .softmax = {0, 1}};
   float values[kPerLane];
+  float biases[kPerLane];
 #pragma unroll UnrollOf(kPerLane)
   for (int i = 0; i < kPerLane; ++i) {
     const int e = 32 * i + lane;
     values[i] = e < num_experts ? scores[e] : -INFINITY;
+    biases[i] = e < num_experts && has_bias ? bias[e] : 0;
   }
   if (!is_sigmoid && (has_bias || !divides)) {
     token.softmax = SoftmaxOf(values);
@@ -166,7 +217,7 @@ __device__ Token<kPerLane> ReadToken(const RouterShape& shape, const float* scor
       plain[e] = weighs;
       const bool by_softmax = !is_sigmoid && has_bias;
       const float value = by_softmax ? expf(weighs - token.softmax.max) * inverse : weighs;
-      values[i] = has_bias ? value + bias[e] : value;
+      values[i] = has_bias ? value + biases[i] : value;
     }
     token.keys[i] = OrderedKey(values[i]);
   }
