@@ -135,6 +135,9 @@ void StepBuilder::AddSeparateDequant() {
 
 void StepBuilder::AddGroupedExperts() {
   const bool separate = plan_.moe.dequant == Dequant::kSeparate;
+  // The grouped kernel applies SwiGLU to gate_up's sums; the plain one leaves it to an op of its
+  // own.
+  const bool swiglu_in_gemm = plan_.moe.kernel == MoeKernel::kGrouped;
   const int64_t intermediate = model_.moe_intermediate_size / layout_.expert_slices;
   ExpertGemmShape gemm{.num_tokens = expert_tokens_,
                        .top_k = model_.top_k,
@@ -142,6 +145,7 @@ void StepBuilder::AddGroupedExperts() {
                        .out_features = 2 * intermediate,
                        .in_features = model_.hidden_size,
                        .gather_tokens = true,
+                       .swiglu = swiglu_in_gemm,
                        .storage = separate ? WeightStorage{} : ExpertStorage(model_, plan_),
                        .activations = plan_.moe.activations,
                        .tile_order = plan_.moe.tile_order,
@@ -150,17 +154,20 @@ void StepBuilder::AddGroupedExperts() {
   Add("moe.gate_up", OpCategory::kMoe, gemm,
       {.in = input,
        .in2 = Tensor::kPairs,
-       .out = Tensor::kExpertGateUp,
+       .out = swiglu_in_gemm ? Tensor::kExpertAct : Tensor::kExpertGateUp,
        .weight = Weight::kExpertGateUp})
       .weights_dequantized = separate;
-  Add("moe.swiglu", OpCategory::kMoe,
-      ActivationShape{.rows = expert_tokens_ * model_.top_k,
-                      .intermediate_size = intermediate,
-                      .rows_are_pairs = true},
-      {.in = Tensor::kExpertGateUp, .in2 = Tensor::kPairs, .out = Tensor::kExpertAct});
+  if (!swiglu_in_gemm) {
+    Add("moe.swiglu", OpCategory::kMoe,
+        ActivationShape{.rows = expert_tokens_ * model_.top_k,
+                        .intermediate_size = intermediate,
+                        .rows_are_pairs = true},
+        {.in = Tensor::kExpertGateUp, .in2 = Tensor::kPairs, .out = Tensor::kExpertAct});
+  }
   gemm.out_features = model_.hidden_size;
   gemm.in_features = intermediate;
   gemm.gather_tokens = false;
+  gemm.swiglu = false;
   Add("moe.down", OpCategory::kMoe, gemm,
       {.in = Tensor::kExpertAct,
        .in2 = Tensor::kPairs,

@@ -40,7 +40,7 @@ enum class Tensor {
   kRouting,        // expert ids and weights [num_tokens, top_k]
   kPairs,          // permutation: offsets and pair list
   kExpertInput,    // data attention: tokens received [<= all pairs, hidden]
-  kExpertGateUp,   // [pairs, 2 * moe_intermediate]
+  kExpertGateUp,   // [pairs, 2 * moe_intermediate], where SwiGLU is an op of its own
   kExpertAct,      // [pairs, moe_intermediate]
   kExpertOut,      // [pairs, hidden]
   kExpertSum,      // data attention: [tokens received, hidden], weighted sums before the way back

@@ -124,8 +124,9 @@ struct PermuteShape {
 };
 
 // Routed experts. gate_up: in is [num_tokens, hidden], out is [pairs, 2 * intermediate], gate rows
-// first; down: in is [pairs, intermediate], out is [pairs, hidden]. `pairs` is known on the device
-// only, at most num_tokens * top_k.
+// first; with `swiglu` the kernel applies ActivationShape's formula to the fp32 sums and out is
+// [pairs, intermediate]. down: in is [pairs, intermediate], out is [pairs, hidden]. `pairs` is
+// known on the device only, at most num_tokens * top_k.
 struct ExpertGemmShape {
   int64_t num_tokens = 0;
   int64_t top_k = 0;
@@ -133,11 +134,14 @@ struct ExpertGemmShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
   bool gather_tokens = false;  // gate_up reads rows of tokens by the pair list.
+  bool swiglu = false;
   WeightStorage storage = {};
   ActivationFormat activations = ActivationFormat::kBf16;
   TileOrder tile_order = TileOrder::kRowMajor;
   int64_t group_m = 0;
   bool operator==(const ExpertGemmShape&) const = default;
+  // Columns of `out`.
+  int64_t out_columns() const { return swiglu ? out_features / 2 : out_features; }
 };
 
 // out[r, f] = silu(in[r, f]) * in[r, intermediate_size + f].

@@ -68,7 +68,8 @@ struct NeedsOf {
   TensorNeeds operator()(const ExpertGemmShape& s) const {
     const int64_t pairs = s.num_tokens * s.top_k;
     const int64_t in_rows = s.gather_tokens ? s.num_tokens : pairs;
-    return {.in = in_rows * s.in_features * kBf16Bytes, .out = pairs * s.out_features * kBf16Bytes};
+    return {.in = in_rows * s.in_features * kBf16Bytes,
+            .out = pairs * s.out_columns() * kBf16Bytes};
   }
   TensorNeeds operator()(const ActivationShape& s) const {
     return {.in = s.rows * 2 * s.intermediate_size * kBf16Bytes,

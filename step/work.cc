@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kBf16Bytes = 2;
 constexpr double kFp32Bytes = 4;
+constexpr double kSwigluFlop = 5;  // A value: exponential, sum, division, two products.
 
 double ToDouble(int64_t value) { return static_cast<double>(value); }
 
@@ -101,18 +102,18 @@ struct Pricer {
   Work operator()(const ExpertGemmShape& s) const {
     const double in_rows =
         s.gather_tokens ? std::min(load.pairs, ToDouble(s.num_tokens)) : load.pairs;
+    const double out = load.pairs * ToDouble(s.out_columns());
     return {
-        .flop = 2 * load.pairs * ToDouble(s.out_features) * ToDouble(s.in_features),
+        .flop = 2 * load.pairs * ToDouble(s.out_features) * ToDouble(s.in_features) +
+                (s.swiglu ? kSwigluFlop * out : 0),
         .weight_bytes = load.unique_experts * StoredBytes(s.storage, s.out_features, s.in_features),
-        .activation_bytes =
-            (in_rows * ToDouble(s.in_features) + load.pairs * ToDouble(s.out_features)) *
-            kBf16Bytes};
+        .activation_bytes = (in_rows * ToDouble(s.in_features) + out) * kBf16Bytes};
   }
 
   Work operator()(const ActivationShape& s) const {
     const double rows = s.rows_are_pairs ? load.pairs : ToDouble(s.rows);
     const double values = rows * ToDouble(s.intermediate_size);
-    return {.flop = 5 * values, .activation_bytes = 3 * values * kBf16Bytes};
+    return {.flop = kSwigluFlop * values, .activation_bytes = 3 * values * kBf16Bytes};
   }
 
   Work operator()(const CombineShape& s) const {
@@ -124,7 +125,8 @@ struct Pricer {
   Work operator()(const FusedMoeShape& s) const {
     const double weights = 3 * ToDouble(s.hidden_size) * ToDouble(s.moe_intermediate_size);
     const double tokens = ToDouble(s.num_tokens * s.hidden_size);
-    return {.flop = 2 * load.pairs * weights + 5 * load.pairs * ToDouble(s.moe_intermediate_size),
+    return {.flop = 2 * load.pairs * weights +
+                    kSwigluFlop * load.pairs * ToDouble(s.moe_intermediate_size),
             .weight_bytes = load.unique_experts *
                             (StoredBytes(s.storage, 2 * s.moe_intermediate_size, s.hidden_size) +
                              StoredBytes(s.storage, s.hidden_size, s.moe_intermediate_size)),

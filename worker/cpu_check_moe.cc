@@ -103,12 +103,12 @@ CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
     return OpCheck{};
   }
   s.num_tokens = step_.expert_tokens();
-  const std::vector<int64_t> features = SampleIndices(
-      s.out_features,
-      std::max<int64_t>(8, kReferenceFlop / (static_cast<int64_t>(rows.size()) * s.in_features)),
-      seed_);
-  const auto out = Out<Bf16>(num_pairs * s.out_features);
-  Poison(out, rows, s.out_features);
+  const int64_t num_products = s.swiglu ? 2 : 1;  // Of a column of `out`.
+  const int64_t column_flop = static_cast<int64_t>(rows.size()) * s.in_features * num_products;
+  const std::vector<int64_t> columns =
+      SampleIndices(s.out_columns(), std::max<int64_t>(8, kReferenceFlop / column_flop), seed_);
+  const auto out = Out<Bf16>(num_pairs * s.out_columns());
+  Poison(out, rows, s.out_columns());
   LASTFLOP_RETURN_IF_ERROR(Run());
   SampledPairs sampled = PairsOf(pairs, rows);
   const auto all_in = In<Bf16>((s.gather_tokens ? s.num_tokens : num_pairs) * s.in_features);
@@ -116,7 +116,7 @@ CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
   const std::vector<Bf16> moved = s.gather_tokens
                                       ? std::vector<Bf16>{}
                                       : GatherRows(all_in, rows, s.in_features, s.in_features);
-  std::vector<float> reference(rows.size() * features.size());
+  std::vector<float> reference(rows.size() * columns.size());
   GroupedGemmReference(
       s, sampled.list(),
       [this](int64_t matrix, int64_t row, std::span<float> values) {
@@ -127,9 +127,10 @@ CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
           cpu_op_.weights->ReferenceRow(matrix, row, values);
         }
       },
-      s.gather_tokens ? std::span<const Bf16>(all_in) : std::span<const Bf16>(moved), features,
+      s.gather_tokens ? std::span<const Bf16>(all_in) : std::span<const Bf16>(moved), columns,
       reference);
-  return Compare(out, rows, s.out_features, features, reference, WorstTolerance(1, s.in_features));
+  return Compare(out, rows, s.out_columns(), columns, reference,
+                 WorstTolerance(static_cast<int>(num_products), s.in_features));
 }
 
 CpuOpChecker::Result CpuOpChecker::operator()(const ActivationShape& s) {

@@ -124,7 +124,7 @@ class OpRun {
     }
     s.num_tokens = step_.expert_tokens();
     const auto in = In<Bf16>((s.gather_tokens ? s.num_tokens : num_pairs) * s.in_features);
-    const auto out = Out<Bf16>(num_pairs * s.out_features);
+    const auto out = Out<Bf16>(num_pairs * s.out_columns());
     if (is_reference()) {
       ReferenceExpertGemm(s, pairs, cpu_op_.expert_weights(), in, out);
     } else {

@@ -113,9 +113,13 @@ class OpRun {
   absl::Status operator()(const ExpertGemmShape& s) {
     L2Window window(stream_, cuda_op_.pinned);
     LASTFLOP_RETURN_IF_ERROR(window.Open());
-    LASTFLOP_RETURN_IF_ERROR(LaunchGroupedGemm(
-        s, step_.pairs, cuda_op_.expert_panels(), In(), Out(),
-        {.row_order = RowOrderOf(op_.weight), .cache_hint = step_.plan.moe.cache_hint}, stream_));
+    LASTFLOP_RETURN_IF_ERROR(
+        LaunchGroupedGemm(s, step_.pairs, cuda_op_.expert_panels(), In(), Out(),
+                          {.row_order = RowOrderOf(op_.weight),
+                           // Between permute or dequantization and down there is always gate_up.
+                           .early_weights = !s.gather_tokens,
+                           .cache_hint = step_.plan.moe.cache_hint},
+                          stream_));
     return window.Close();
   }
 

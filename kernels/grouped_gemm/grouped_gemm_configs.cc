@@ -17,6 +17,10 @@ absl::Status ValidateGroupedGemm(const ExpertGemmShape& shape) {
         " num_local_experts=", shape.num_local_experts, " out_features=", shape.out_features,
         " in_features=", shape.in_features, ": sizes must be positive"));
   }
+  if (shape.swiglu && shape.out_features % 2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("grouped_gemm: gate and up of ", shape.out_features, " features"));
+  }
   if (shape.group_m < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("moe.group_m=", shape.group_m, ": must be 0 or more"));

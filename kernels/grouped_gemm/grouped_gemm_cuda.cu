@@ -70,7 +70,7 @@ absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
     return absl::InvalidArgumentError(
         absl::StrCat("grouped_gemm: gate and up of ", shape.out_features, " rows"));
   }
-  if (config.swiglu && config.row_order != CudaRowOrder::kGateAndUp) {
+  if (shape.swiglu && config.row_order != CudaRowOrder::kGateAndUp) {
     return absl::InvalidArgumentError("grouped_gemm: swiglu needs gate and up rows side by side");
   }
   if (shape.group_m < 0 || (shape.group_m > 0 && shape.tile_order == TileOrder::kColumnMajor)) {
@@ -127,7 +127,7 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
                   ? 0
                   : static_cast<int>(std::clamp<int64_t>(shape.group_m, 1, INT32_MAX / 2));
   p.row_order = static_cast<int>(config.row_order);
-  p.swiglu = config.swiglu ? 1 : 0;
+  p.swiglu = shape.swiglu ? 1 : 0;
   p.early_weights = config.early_weights ? 1 : 0;
   p.cache_hint = config.cache_hint == CacheHint::kEvictFirst  ? 1
                  : config.cache_hint == CacheHint::kEvictLast ? 2
@@ -146,6 +146,9 @@ absl::Status LaunchGroupedGemmReference(const ExpertGemmShape& shape, const Cuda
                                         const CudaWeightSlice& weights, const __nv_bfloat16* in,
                                         const int64_t* out_features, int64_t num_features,
                                         float* out, cudaStream_t stream) {
+  if (shape.swiglu) {
+    return absl::InvalidArgumentError("grouped_gemm_reference gives sums: swiglu must be off");
+  }
   if (weights.rows() != shape.out_features || weights.cols != shape.in_features ||
       weights.num_matrices != shape.num_local_experts || shape.num_local_experts > 65535 ||
       num_features < 1 || (out_features == nullptr && num_features != shape.out_features)) {

@@ -16,11 +16,9 @@
 namespace lastflop {
 
 struct GroupedGemmCudaConfig {
-  // Order of the rows in the panels. `out` has plain rows in either case: gate first, then up.
+  // Order of the rows in the panels: kGateAndUp where the shape has swiglu. `out` has plain columns
+  // in either case: gate first, then up.
   CudaRowOrder row_order = CudaRowOrder::kPlain;
-  // Applies SwiGLU to the sums (kernels/swiglu/swiglu.h): `out` is [pairs, out_features / 2].
-  // Needs kGateAndUp.
-  bool swiglu = false;
   // Pairs and weights were complete before the kernel that precedes this one on the stream began:
   // on GPUs that can, weights are asked for while that kernel ends. True for down after gate_up (of
   // the same pairs), never right after LaunchPermute or LaunchDequant.
@@ -40,7 +38,7 @@ absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
 // Enqueues the kernel on `stream`; does not wait; can be captured in a graph. `pairs` was placed
 // for the same num_tokens, top_k and num_local_experts; its tile_tokens chooses the build.
 // `panels` holds num_local_experts matrices [out_features, in_features]. `in` is [num_tokens,
-// in_features] when gather_tokens, else [pairs, in_features]; `out` is [pairs, out_features]; rows
+// in_features] when gather_tokens, else [pairs, in_features]; `out` is [pairs, out_columns()]; rows
 // past the real number of pairs are neither read nor written. All device memory, 256-byte aligned.
 absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pairs,
                                const void* panels, const __nv_bfloat16* in, __nv_bfloat16* out,
@@ -48,7 +46,7 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
 
 // The same by plain loops in fp32 with weights from the slice (rows(): out_features): writes the
 // output features in `out_features` (device memory [num_features], null: all) to `out`[pairs,
-// num_features].
+// num_features]. InvalidArgument: a shape with swiglu, whose sums it would hide.
 absl::Status LaunchGroupedGemmReference(const ExpertGemmShape& shape, const CudaPairs& pairs,
                                         const CudaWeightSlice& weights, const __nv_bfloat16* in,
                                         const int64_t* out_features, int64_t num_features,

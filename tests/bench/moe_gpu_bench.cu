@@ -226,6 +226,7 @@ class Bench {
             .out_features = is_gate_up ? 2 * o_.intermediate : o_.hidden,
             .in_features = is_gate_up ? o_.hidden : o_.intermediate,
             .gather_tokens = is_gate_up,
+            .swiglu = is_gate_up && o_.swiglu,
             .storage = o_.storage};
   }
   FusedMoeShape FusedShape(int batch) const {
@@ -249,8 +250,8 @@ class Bench {
     CheckOk(LaunchPermute(PermuteShapeOf(), layer.ids, layer.weights, PairsOf(layer), stream_));
   }
   void GateUp(Layer& layer) {
-    const GroupedGemmCudaConfig config = {
-        .row_order = CudaRowOrder::kGateAndUp, .swiglu = o_.swiglu, .stages = o_.stages};
+    const GroupedGemmCudaConfig config = {.row_order = CudaRowOrder::kGateAndUp,
+                                          .stages = o_.stages};
     CheckOk(LaunchGroupedGemm(GemmShapeOf(true), PairsOf(layer), layer.gate_up_panels, in_,
                               o_.swiglu ? act_ : gate_up_, config, stream_));
   }
@@ -324,8 +325,10 @@ class Bench {
     const int64_t slots = static_cast<int64_t>(batch_) * o_.top_k;
     const int64_t rows = 2 * o_.intermediate;
     float* wide = DeviceNew<float>(slots * std::max<int64_t>(rows, o_.hidden));
-    CheckOk(LaunchGroupedGemmReference(GemmShapeOf(true), pairs, layer.gate_up, in_, nullptr, rows,
-                                       wide, stream_));
+    ExpertGemmShape sums = GemmShapeOf(true);
+    sums.swiglu = false;
+    CheckOk(
+        LaunchGroupedGemmReference(sums, pairs, layer.gate_up, in_, nullptr, rows, wide, stream_));
     CHECK_CUDA(cudaStreamSynchronize(stream_));
     const std::vector<float> gate_up = Download(wide, slots * rows);
     std::vector<__nv_bfloat16> act(static_cast<size_t>(slots * o_.intermediate));

@@ -1,5 +1,6 @@
 #include "kernels/grouped_gemm/grouped_gemm.h"
 
+#include <cmath>
 #include <numeric>
 
 #include "gmock/gmock.h"
@@ -35,9 +36,9 @@ ExpertGemmShape DownShape(const MoeCase& moe) {
 double Error(const ExpertGemmShape& shape, const MoeCase& moe, const Matrices& matrices,
              const std::vector<Bf16>& in, ThreadPool& pool) {
   EXPECT_TRUE(ValidateGroupedGemm(shape).ok());
-  const auto out_features = static_cast<size_t>(shape.out_features);
-  const size_t used = static_cast<size_t>(moe.pairs.num_pairs()) * out_features;
-  std::vector<Bf16> out = PoisonedBf16(used + 2 * out_features);
+  const auto columns = static_cast<size_t>(shape.out_columns());
+  const size_t used = static_cast<size_t>(moe.pairs.num_pairs()) * columns;
+  std::vector<Bf16> out = PoisonedBf16(used + 2 * columns);
   AlignedBuffer workspace = PoisonedWorkspace(GroupedGemmWorkspaceBytes(shape, matrices.layout));
   GroupedGemm(shape, moe.pairs, matrices.view(), in, out,
               workspace.As<std::byte>(workspace.bytes()), pool);
@@ -46,7 +47,7 @@ double Error(const ExpertGemmShape& shape, const MoeCase& moe, const Matrices& m
   }
   std::vector<float> reference(used);
   GroupedGemmReference(shape, moe.pairs, matrices.rows(), in, {}, reference);
-  return RowError(std::span<const Bf16>(out).first(used), reference, shape.out_features);
+  return RowError(std::span<const Bf16>(out).first(used), reference, shape.out_columns());
 }
 
 // gate_up and down of a case, with every order, on every pool.
@@ -63,6 +64,8 @@ void ExpectAgreement(const MoeCase& moe, double gate_up_limit, double down_limit
       gate_up.tile_order = order;
       gate_up.group_m = group_m;
       EXPECT_LE(Error(gate_up, moe, moe.gate_up, moe.in, *pool), gate_up_limit);
+      gate_up.swiglu = true;
+      EXPECT_LE(Error(gate_up, moe, moe.gate_up, moe.in, *pool), 2 * gate_up_limit);
       ExpertGemmShape down = DownShape(moe);
       down.tile_order = order;
       down.group_m = group_m;
@@ -227,6 +230,30 @@ TEST(GroupedGemmReferenceTest, ComputesASmallCaseByHand) {
   std::vector<float> sampled(2);
   GroupedGemmReference(shape, pairs, rows, in, sample, sampled);
   EXPECT_THAT(sampled, testing::ElementsAre(5, 87));
+}
+
+TEST(GroupedGemmReferenceTest, AppliesSwigluToTheSumsOfGateAndUp) {
+  // One expert: gate is rows 0 and 1, up rows 2 and 3.
+  const ExpertGemmShape shape = {.num_tokens = 1,
+                                 .top_k = 1,
+                                 .num_local_experts = 1,
+                                 .out_features = 4,
+                                 .in_features = 1,
+                                 .gather_tokens = true,
+                                 .swiglu = true};
+  const std::vector<float> weights = {0, 2, 5, 3};
+  const auto rows = [&](int64_t /*matrix*/, int64_t row, std::span<float> out) {
+    out[0] = weights[static_cast<size_t>(row)];
+  };
+  std::vector<int32_t> offsets = {0, 1};
+  std::vector<int32_t> token = {0};
+  std::vector<float> weight = {1};
+  std::vector<int32_t> pair_of = {0};
+  const std::vector<Bf16> in = {ToBf16(1)};
+  std::vector<float> out(2);
+  GroupedGemmReference(shape, {offsets, token, weight, pair_of}, rows, in, {}, out);
+  EXPECT_EQ(out[0], 0);  // silu(0) * 5
+  EXPECT_FLOAT_EQ(out[1], 2.0f / (1.0f + std::exp(-2.0f)) * 3);
 }
 
 TEST(GroupedGemmConfigTest, RefusesWhatTheCpuBackendHasNot) {

@@ -87,13 +87,14 @@ class LayerCase {
     LASTFLOP_EXPECT_OK(LaunchFillPanels(down_, CudaRowOrder::kPlain, down_panels_.get(), nullptr));
   }
 
-  ExpertGemmShape Gemm(bool is_gate_up) const {
+  ExpertGemmShape Gemm(bool is_gate_up, bool swiglu = false) const {
     return {.num_tokens = shape_.num_tokens,
             .top_k = shape_.top_k,
             .num_local_experts = shape_.num_local_experts,
             .out_features = is_gate_up ? 384 : shape_.hidden_size,
             .in_features = is_gate_up ? shape_.hidden_size : 192,
             .gather_tokens = is_gate_up,
+            .swiglu = swiglu,
             .storage = shape_.storage};
   }
 
@@ -137,10 +138,10 @@ class LayerCase {
     DeviceArray<__nv_bfloat16> act(slots * 192);
     DeviceArray<__nv_bfloat16> down(slots * shape_.hidden_size);
     DeviceArray<__nv_bfloat16> out(shape_.num_tokens * shape_.hidden_size);
-    LASTFLOP_EXPECT_OK(LaunchGroupedGemm(
-        Gemm(true), routing_.pairs, gate_up_panels_.get(), in_.get(),
-        swiglu_in_gemm ? act.get() : gate_up.get(),
-        {.row_order = CudaRowOrder::kGateAndUp, .swiglu = swiglu_in_gemm}, nullptr));
+    LASTFLOP_EXPECT_OK(LaunchGroupedGemm(Gemm(true, swiglu_in_gemm), routing_.pairs,
+                                         gate_up_panels_.get(), in_.get(),
+                                         swiglu_in_gemm ? act.get() : gate_up.get(),
+                                         {.row_order = CudaRowOrder::kGateAndUp}, nullptr));
     if (!swiglu_in_gemm) {
       LASTFLOP_EXPECT_OK(
           LaunchSwiglu({.rows = slots, .intermediate_size = 192, .rows_are_pairs = true},

@@ -73,7 +73,7 @@ TEST(MakeStepTest, OrdersTheOpsOfAGqaMoeLayer) {
       ElementsAre("attention.norm", "attention.qkv", "attention.query_norm", "attention.key_norm",
                   "attention.rope", "attention.attend", "attention.output", "all_reduce.attention",
                   "ffn.norm", "router.gemm", "router.top_k", "moe.permute", "moe.gate_up",
-                  "moe.swiglu", "moe.down", "moe.combine", "all_reduce.moe"));
+                  "moe.down", "moe.combine", "all_reduce.moe"));
   EXPECT_EQ(NamesOfLayer(step, 0), NamesOfLayer(step, 47));
   EXPECT_EQ(step.ops[step.ops.size() - 3].name, "final_norm");
   EXPECT_EQ(step.ops[step.ops.size() - 2].name, "lm_head");
@@ -88,10 +88,9 @@ TEST(MakeStepTest, OrdersTheOpsOfAbsorbedMlaWithDenseAndSharedExperts) {
                           "attention.rope", "attention.attend", "attention.value_up",
                           "attention.output", "ffn.norm", "ffn.gate_up", "ffn.swiglu", "ffn.down"));
   const std::vector<std::string> names = NamesOfLayer(step, 1);
-  EXPECT_THAT(
-      std::vector<std::string>(names.begin() + 11, names.end()),
-      ElementsAre("router.gemm", "router.top_k", "shared.gate_up", "shared.swiglu", "shared.down",
-                  "moe.permute", "moe.gate_up", "moe.swiglu", "moe.down", "moe.combine"));
+  EXPECT_THAT(std::vector<std::string>(names.begin() + 11, names.end()),
+              ElementsAre("router.gemm", "router.top_k", "shared.gate_up", "shared.swiglu",
+                          "shared.down", "moe.permute", "moe.gate_up", "moe.down", "moe.combine"));
 }
 
 TEST(MakeStepTest, SeparateDequantizationComesBeforeGemmsThatReadItsCopies) {
@@ -103,6 +102,22 @@ TEST(MakeStepTest, SeparateDequantizationComesBeforeGemmsThatReadItsCopies) {
   EXPECT_TRUE(gate_up.weights_dequantized);
   EXPECT_EQ(std::get<ExpertGemmShape>(gate_up.shape).storage.format, WeightFormat::kBf16);
   EXPECT_EQ(WeightMemoryBytes(gate_up), 0);
+}
+
+TEST(MakeStepTest, LeavesSwigluToTheGroupedKernelAndNotToThePlainOne) {
+  Plan plan;
+  const Step grouped = StepOf(KimiModel(), plan, Decode(4, 100));
+  EXPECT_FALSE(Has(grouped, "moe.swiglu"));
+  EXPECT_TRUE(Has(grouped, "shared.swiglu"));
+  EXPECT_TRUE(ShapeOf<ExpertGemmShape>(grouped, "moe.gate_up").swiglu);
+  EXPECT_EQ(Find(grouped, "moe.gate_up").out, Tensor::kExpertAct);
+  EXPECT_FALSE(ShapeOf<ExpertGemmShape>(grouped, "moe.down").swiglu);
+  EXPECT_FALSE(TensorBytes(grouped).contains(Tensor::kExpertGateUp));
+
+  plan.moe.kernel = MoeKernel::kReference;
+  const Step plain = StepOf(KimiModel(), plan, Decode(4, 100));
+  EXPECT_TRUE(Has(plain, "moe.swiglu"));
+  EXPECT_EQ(Find(plain, "moe.gate_up").out, Tensor::kExpertGateUp);
 }
 
 TEST(MakeStepTest, SlicesExpertsWithTensorAndKeepsThemWholeWithExpert) {
@@ -203,7 +218,7 @@ TEST(MakeStepTest, PricesExpertsWithTheGivenLoad) {
   const Step step = StepOf(KimiModel(), plan, Decode(8, 1), 0, options);
   const Work gate_up = Find(step, "moe.gate_up").work;
   const Work down = Find(step, "moe.down").work;
-  EXPECT_DOUBLE_EQ(gate_up.flop, 2.0 * 64 * 512 * 7168);
+  EXPECT_DOUBLE_EQ(gate_up.flop, 2.0 * 64 * 512 * 7168 + 5.0 * 64 * 256);  // With SwiGLU.
   EXPECT_DOUBLE_EQ(down.flop, 2.0 * 64 * 7168 * 256);
   // 59.5 experts of 3 H I b / TP bytes, b = 0.5625 for int4_g32.
   EXPECT_DOUBLE_EQ(gate_up.weight_bytes + down.weight_bytes, 59.5 * 3 * 7168 * 2048 * 0.5625 / 8);

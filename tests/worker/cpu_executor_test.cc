@@ -300,9 +300,9 @@ TEST(CpuExecutorTest, AddsTheHostTimeOfSlowerEngines) {
   OnOneRank(options, plan, [](CpuBackend& /*backend*/, Arm& arm) {
     const auto timing = arm.Run();
     ASSERT_TRUE(timing.ok());
-    // 1 + 3 layers of 15 + 3 ops.
-    EXPECT_GT(timing->us, 5e6 + 49e6);
-    EXPECT_LT(timing->us, 5e6 + 49e6 + 5e6);
+    // 1 + 3 layers of 14 + 3 ops.
+    EXPECT_GT(timing->us, 5e6 + 46e6);
+    EXPECT_LT(timing->us, 5e6 + 46e6 + 5e6);
   });
 }
 
