@@ -25,6 +25,8 @@ int WatchCommand(const IdFlags& flags, Io& io);
 int CancelCommand(const IdFlags& flags, Io& io);
 int ResumeCommand(const IdFlags& flags, Io& io);
 int ReportCommand(const IdFlags& flags, Io& io);
+int ExplainCommand(const ExplainFlags& flags, Io& io);
+int CompareCommand(const CompareFlags& flags, Io& io);
 int ExportCommand(const IdFlags& flags, Io& io);
 int WorkersCommand(const ListFlags& flags, Io& io);
 int LogsCommand(const LogsFlags& flags, Io& io);

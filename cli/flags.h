@@ -51,6 +51,21 @@ struct IdFlags {
   bool verbose = false;
 };
 
+struct ExplainFlags {
+  SourceFlags source;
+  std::string id;        // Of the intervention.
+  std::string campaign;  // As IdFlags::id.
+  std::string format = "table";
+  std::string by = "net_gain";
+};
+
+struct CompareFlags {
+  SourceFlags source;
+  std::string a;  // FILE.json, FILE.db, FILE.db:ID, or as IdFlags::id.
+  std::string b;
+  std::string format = "table";
+};
+
 struct ListFlags {
   SourceFlags source;
   std::string format = "table";

@@ -33,6 +33,8 @@ struct AllFlags {
   CampaignFlags validate;
   ListFlags list;
   IdFlags show, watch, cancel, resume, report, exported;
+  ExplainFlags explain;
+  CompareFlags compare;
   ListFlags workers;
   LogsFlags logs;
   ModelFlags model;
@@ -118,6 +120,17 @@ void Declare(CLI::App& app, AllFlags& flags) {
   report->add_option("ID", flags.report.id);
   AddSource(*report, flags.report.source);
   AddReport(*report, flags.report.format, flags.report.by);
+  CLI::App* explain = verb("explain");
+  explain->add_option("ID", flags.explain.id)->required();
+  explain->add_option("--campaign", flags.explain.campaign);
+  AddSource(*explain, flags.explain.source);
+  AddFormat(*explain, flags.explain.format, RowFormats());
+  explain->add_option("--by", flags.explain.by)->check(CLI::IsMember(WordsOf<RankingOrder>()));
+  CLI::App* compare = verb("compare");
+  compare->add_option("A", flags.compare.a)->required();
+  compare->add_option("B", flags.compare.b)->required();
+  AddSource(*compare, flags.compare.source);
+  AddFormat(*compare, flags.compare.format, RowFormats());
   CLI::App* exported = verb("export");
   exported->add_option("ID", flags.exported.id);
   AddSource(*exported, flags.exported.source);
@@ -145,6 +158,8 @@ int Dispatch(const std::string& verb, const AllFlags& flags, Io& io) {
   if (verb == "cancel") return CancelCommand(flags.cancel, io);
   if (verb == "resume") return ResumeCommand(flags.resume, io);
   if (verb == "report") return ReportCommand(flags.report, io);
+  if (verb == "explain") return ExplainCommand(flags.explain, io);
+  if (verb == "compare") return CompareCommand(flags.compare, io);
   if (verb == "export") return ExportCommand(flags.exported, io);
   if (verb == "workers") return WorkersCommand(flags.workers, io);
   if (verb == "logs") return LogsCommand(flags.logs, io);
