@@ -24,6 +24,7 @@ struct CampaignFlags {
   std::string file;
   std::vector<std::string> overrides;  // --set path=value
   std::string fidelity;                // "" or a word of Fidelity.
+  bool no_prune = false;               // As --set measure.prune=false.
 };
 
 struct RunFlags {

@@ -64,8 +64,12 @@ absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
         "--fidelity predicted: this build predicts nothing yet; full or shard");
   }
   LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadWholeFile(flags.file));
+  std::vector<std::string> overrides = flags.overrides;
+  if (flags.no_prune) {
+    overrides.push_back("measure.prune=false");
+  }
   LASTFLOP_ASSIGN_OR_RETURN(Campaign campaign,
-                            ReadCampaignFile(flags.file, flags.overrides, MakeHooks()));
+                            ReadCampaignFile(flags.file, overrides, MakeHooks()));
   if (!flags.fidelity.empty()) {
     campaign.fidelity = FromWord<Fidelity>(flags.fidelity);
   }

@@ -45,6 +45,7 @@ void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
   verb.add_option("FILE", flags.file)->required();
   verb.add_option("--set", flags.overrides)->allow_extra_args(false);
   verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
+  verb.add_flag("--no-prune", flags.no_prune);
 }
 
 void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {

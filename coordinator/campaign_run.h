@@ -22,7 +22,8 @@ struct CampaignRun {
   std::map<std::string, size_t> attempt_index;         // By attempt_id.
   std::vector<std::vector<size_t>> attempts_of_trial;  // By trial index: attempt indices.
   std::string campaign_json;                           // For leases; made at the first.
-  std::string best;                                    // planner: BestSoFar(), as of the last end.
+  std::vector<size_t> order;  // planner: OrderTrials(), as far as it is known; else the trials'.
+  std::string best;           // planner: BestSoFar(), as of the last end.
 };
 
 CampaignRun MakeRun(CampaignResults results, const RunState& state);

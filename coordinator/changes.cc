@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/trial_rules.h"
+#include "planner/prune.h"
 
 namespace lastflop {
 namespace {
@@ -53,6 +54,35 @@ void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
         AddTrial(run, std::move(trial), change);
       }
     }
+  }
+}
+
+// What the planner decides once the last baseline is known. The change that makes it known carries
+// the decision, so that no restart comes between.
+void PruneByCeilings(const CampaignRun& run, Change& change) {
+  if (!AwaitsBaseline(run.results)) {
+    return;
+  }
+  CampaignRun after = run;
+  ApplyToMemory(change, after);
+  if (AwaitsBaseline(after.results)) {
+    return;
+  }
+  const PruneDecision decision = DecidePruning(after.results);
+  for (const ImpossibleClaim& claim : decision.impossible) {
+    change.events.push_back({.kind = "campaign",
+                             .intervention_id = claim.intervention_id,
+                             .state = std::string(ToWord(after.results.state)),
+                             .message = absl::StrCat("the claim of ", claim.intervention_id,
+                                                     " is impossible: ", claim.reason)});
+  }
+  for (const PrunedTrial& pruned : decision.trials) {
+    TrialRecord trial = TrialAfter(run, change, pruned.trial);
+    trial.state = TrialState::kDone;
+    trial.spec.settled = Standing::kPruned;
+    trial.spec.settled_reason = pruned.reason;
+    trial.reason = pruned.reason;
+    AddTrial(run, std::move(trial), change);
   }
 }
 
@@ -167,6 +197,7 @@ void Conclude(const CampaignRun& run, Change& change) {
                            : run.results.state == CampaignState::kRunning;
   if (goes_on) {
     CancelWithoutBaseline(run, change);
+    PruneByCeilings(run, change);
     bool has_open = false;
     for (size_t i = 0; i < run.results.trials.size(); ++i) {
       has_open = has_open || IsOpen(TrialAfter(run, change, i).state);

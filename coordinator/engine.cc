@@ -10,7 +10,9 @@
 #include "common/status_macros.h"
 #include "coordinator/changes.h"
 #include "coordinator/trial_rules.h"
+#include "planner/prune.h"
 #include "planner/rank.h"
+#include "planner/trial_order.h"
 
 namespace lastflop {
 namespace {
@@ -197,6 +199,9 @@ absl::Status Engine::Commit(CampaignRun& run, Change change) {
   ApplyToMemory(change, run);
   if (!change.reports.empty()) {
     run.best = BestSoFar(run.results);
+  }
+  if (run.order.empty() && !AwaitsBaseline(run.results)) {
+    run.order = OrderTrials(run.results);  // Whatever is known later: cohorts stay as they are.
   }
   if (!change.events.empty()) {
     events_.Notify();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/changes.h"
+#include "planner/prune.h"
 
 namespace lastflop {
 namespace {
@@ -249,7 +250,8 @@ void GroupByChildren(const std::vector<TrialRecord>& trials, std::vector<size_t>
 std::vector<std::vector<size_t>> CohortsOf(const CampaignRun& run, int trials_per_cohort) {
   const std::vector<TrialRecord>& trials = run.results.trials;
   std::vector<std::vector<size_t>> cohorts;
-  for (size_t i = 0; i < trials.size(); ++i) {
+  for (size_t place = 0; place < trials.size(); ++place) {
+    const size_t i = run.order.size() == trials.size() ? run.order[place] : place;
     if (trials[i].spec.settled.has_value()) {
       continue;
     }
@@ -268,6 +270,7 @@ std::vector<std::vector<size_t>> CohortsOf(const CampaignRun& run, int trials_pe
 
 std::vector<WorkItem> OrderOfWork(const CampaignRun& run, int trials_per_cohort) {
   const int num_launches = static_cast<int>(run.results.campaign.measure.launches);
+  const bool baseline_only = AwaitsBaseline(run.results);
   std::vector<WorkItem> work;
   int cohort = 0;
   for (const std::vector<size_t>& members : CohortsOf(run, trials_per_cohort)) {
@@ -277,7 +280,11 @@ std::vector<WorkItem> OrderOfWork(const CampaignRun& run, int trials_per_cohort)
     }
     for (int launch = 0; launch < num_launches; ++launch) {
       for (size_t k = 0; k < members.size(); ++k) {
-        if (IsOpen(run.results.trials[members[k]].state) && !tallies[k].has_open &&
+        const TrialRecord& trial = run.results.trials[members[k]];
+        if (baseline_only && (trial.spec.intervention_id != kBaselineId || launch > 0)) {
+          continue;
+        }
+        if (IsOpen(trial.state) && !tallies[k].has_open &&
             !tallies[k].accepted[static_cast<size_t>(launch)]) {
           work.push_back({.trial = members[k], .cohort = cohort, .launch = launch});
         }

@@ -62,8 +62,9 @@ struct WorkItem {
 };
 
 // What is left of a campaign, in order: cohort by cohort, in a cohort launch by launch, in a launch
-// grouped by ranks and environment so that children are seldom replaced, else in the order of the
-// trials. Trials with an open attempt are left out.
+// grouped by ranks and environment so that children are seldom replaced, else in the run's order of
+// trials. Trials with an open attempt are left out. While ceilings wait for the baseline
+// (planner: AwaitsBaseline) only its first launch is there.
 std::vector<WorkItem> OrderOfWork(const CampaignRun& run, int trials_per_cohort);
 
 // Processes that an attempt at the trial needs: the larger of its arms'.

@@ -30,6 +30,8 @@ struct CeilingInput {
   Machine machine;
   StepBreakdown breakdown;  // Measured, of the baseline.
   double draft_us = 0;      // Speculation: what the drafts of a step cost.
+  // A pin: what reading the bytes that it may hold takes, each once a step. 0 without one.
+  double pin_us = 0;
 };
 
 // Ceiling of `of` (step | moe | op:NAME), as claims name parts; `moe` is the categories moe and
@@ -40,8 +42,8 @@ struct CeilingInput {
 // An op is touched when the patch changes its shape in any layer, adds or removes it; `touched` is
 // its measured time, `floor` the least time of what the variant runs in its place
 // (step/floors.h), at most `touched`. Time that no op claims may shrink with the share of ops
-// that are touched; everything else stays. No ceiling when no op differs: the patch acts outside
-// of the ops.
+// that are touched; a pin of L2 saves its reads, each pinned byte once a step; everything else
+// stays. No ceiling when no op differs: the patch acts outside of the ops.
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
 
 // Expected routing of points, each sampled once. One campaign; one thread at a time.

@@ -19,8 +19,10 @@
 namespace lastflop {
 namespace {
 
+// Where it is off for sure: it does not run there, or its ceiling is under the minimum effect.
 bool CannotRun(Standing standing) {
-  return standing == Standing::kUnsupported || standing == Standing::kInfeasible;
+  return standing == Standing::kUnsupported || standing == Standing::kInfeasible ||
+         standing == Standing::kPruned;
 }
 
 void SetFigures(const RankingContext& context, const Comparison& comparison, JudgedPoint& judged) {

@@ -46,6 +46,7 @@ MeasureOptions ReadMeasure(const YamlValue& value, Diagnostics& diagnostics,
   reader.Optional("warm", measure.warm, ParseBool);
   reader.Optional("zeros", measure.zeros, ParseBool);
   reader.Optional("breakdown", measure.breakdown, ParseBool);
+  reader.Optional("prune", measure.prune, ParseBool);
   reader.Finish();
   if (measure.launches < kFewLaunches) {
     warnings.push_back(absl::StrCat("measure.launches is ", measure.launches, ": fewer than ",

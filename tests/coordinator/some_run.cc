@@ -28,6 +28,7 @@ Campaign SomeCampaignOf(int num_interventions, int launches, int num_ranks) {
   campaign.baseline.parallel.tensor = num_ranks;
   campaign.points.push_back({.batch = 8, .context = 128, .time_share = 1});
   campaign.measure.launches = launches;
+  campaign.measure.prune = false;
   for (int i = 0; i < num_interventions; ++i) {
     Intervention intervention;
     intervention.id = absl::StrCat("i", i);

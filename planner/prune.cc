@@ -1,0 +1,233 @@
+#include "planner/prune.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/breakdown.h"
+#include "planner/ceiling.h"
+#include "planner/claim.h"
+#include "planner/mix.h"
+
+namespace lastflop {
+namespace {
+
+bool IsBaseline(const TrialRecord& trial) {
+  return trial.spec.intervention_id == kBaselineId && trial.spec.role == TrialRole::kCompare;
+}
+
+bool IsAccepted(const AttemptRecord& attempt, const TrialRecord& trial) {
+  return attempt.authoritative && attempt.result.trial_id == trial.spec.trial_id &&
+         !attempt.result.failure.has_value();
+}
+
+int LastRound(const CampaignResults& results) {
+  int round = 1;
+  for (const TrialRecord& trial : results.trials) {
+    round = std::max(round, trial.spec.round);
+  }
+  return round;
+}
+
+// The measured breakdown of the round's baseline at each point.
+std::vector<std::optional<StepBreakdown>> BreakdownsOf(const CampaignResults& results, int round) {
+  std::vector<std::optional<StepBreakdown>> breakdowns(results.campaign.points.size());
+  for (const TrialRecord& trial : results.trials) {
+    const auto point = static_cast<size_t>(trial.spec.point_index);
+    if (!IsBaseline(trial) || trial.spec.round != round || point >= breakdowns.size()) {
+      continue;
+    }
+    std::vector<const AttemptResult*> attempts;
+    for (const AttemptRecord& attempt : results.attempts) {
+      if (IsAccepted(attempt, trial)) {
+        attempts.push_back(&attempt.result);
+      }
+    }
+    breakdowns[point] = MergeBreakdowns(attempts);
+  }
+  return breakdowns;
+}
+
+// A trial that never ran, with its ceilings.
+struct Candidate {
+  size_t trial = 0;
+  std::optional<double> step;
+  std::optional<double> claimed;  // Of the part that is claimed.
+  std::string arithmetic;
+};
+
+class Pruner {
+ public:
+  explicit Pruner(const CampaignResults& results)
+      : results_(results), round_(LastRound(results)), breakdowns_(BreakdownsOf(results, round_)) {}
+
+  PruneDecision Decide() {
+    for (const Intervention& intervention : results_.campaign.interventions) {
+      // By choice of a sweep; each is a plan of its own.
+      std::map<std::string, std::vector<Candidate>> choices;
+      for (size_t i = 0; i < results_.trials.size(); ++i) {
+        const TrialRecord& trial = results_.trials[i];
+        if (trial.spec.intervention_id == intervention.id && trial.spec.round == round_ &&
+            trial.spec.role == TrialRole::kCompare && trial.state == TrialState::kPending &&
+            trial.num_attempts == 0) {
+          choices[trial.spec.choice].push_back(MakeCandidate(intervention, i));
+        }
+      }
+      JudgeClaimOf(intervention, choices);
+      if (!IsNeeded(intervention.id)) {
+        for (const auto& [choice, candidates] : choices) {
+          Prune(intervention, candidates);
+        }
+      }
+    }
+    return std::move(decision_);
+  }
+
+ private:
+  const Point& PointOf(const Candidate& candidate) const {
+    return results_.campaign
+        .points[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
+  }
+
+  Candidate MakeCandidate(const Intervention& intervention, size_t index) {
+    const TrialSpec& spec = results_.trials[index].spec;
+    const auto point = static_cast<size_t>(spec.point_index);
+    Candidate candidate;
+    candidate.trial = index;
+    if (!breakdowns_[point].has_value()) {
+      return candidate;
+    }
+    const absl::StatusOr<CeilingInput> input =
+        PrepareCeiling(results_.campaign, results_.machine, spec.baseline, spec.variant,
+                       results_.campaign.points[point], *breakdowns_[point], loads_);
+    if (!input.ok()) {
+      return candidate;
+    }
+    const Ceiling ceiling = MakeCeiling(*input, "step");
+    candidate.step = ceiling.speedup;
+    candidate.arithmetic = ceiling.arithmetic;
+    candidate.claimed = ceiling.speedup;
+    if (intervention.claim.has_value() && intervention.claim->of != "step") {
+      const Ceiling part = MakeCeiling(*input, intervention.claim->of);
+      candidate.claimed = part.speedup;
+    }
+    return candidate;
+  }
+
+  bool IsNeeded(const std::string& id) const {
+    return std::any_of(results_.campaign.interventions.begin(),
+                       results_.campaign.interventions.end(), [&id](const Intervention& other) {
+                         return std::find(other.needs.begin(), other.needs.end(), id) !=
+                                other.needs.end();
+                       });
+  }
+
+  void Add(const std::vector<Candidate>& candidates, double ceiling, const char* where) {
+    std::vector<std::string> arithmetic;
+    for (const Candidate& candidate : candidates) {
+      arithmetic.push_back(absl::StrCat(PointOf(candidate).Label(), ": ", candidate.arithmetic));
+    }
+    const std::string reason = absl::StrFormat(
+        "the ceiling %s is %.5gx, under the minimum effect of %.3g%%: %s", where, ceiling,
+        100 * results_.campaign.measure.min_effect, absl::StrJoin(arithmetic, "; "));
+    for (const Candidate& candidate : candidates) {
+      decision_.trials.push_back({candidate.trial, reason});
+    }
+  }
+
+  void Prune(const Intervention& intervention, const std::vector<Candidate>& candidates) {
+    const double least = 1 + results_.campaign.measure.min_effect;
+    if (intervention.switchable == Switchable::kPerBatch) {
+      for (const Candidate& candidate : candidates) {
+        if (candidate.step.has_value() && *candidate.step < least) {
+          Add({candidate}, *candidate.step, "at this point");
+        }
+      }
+      return;
+    }
+    std::vector<MixPart> parts;
+    for (const Candidate& candidate : candidates) {
+      if (!candidate.step.has_value()) {
+        return;
+      }
+      parts.push_back({PointOf(candidate).time_share, {.estimate = *candidate.step}});
+    }
+    const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
+    if (mix.has_value() && mix->estimate < least) {
+      Add(candidates, mix->estimate, "in the mix");
+    }
+  }
+
+  // Held against the sweep's best choice: one that could be right makes the claim possible.
+  void JudgeClaimOf(const Intervention& intervention,
+                    const std::map<std::string, std::vector<Candidate>>& choices) {
+    if (!intervention.claim.has_value() || choices.empty()) {
+      return;
+    }
+    ClaimEvidence best;
+    for (const auto& [choice, candidates] : choices) {
+      std::vector<MixPart> parts;
+      std::vector<std::string> arithmetic;
+      for (const Candidate& candidate : candidates) {
+        if (!ClaimsPoint(*intervention.claim, PointOf(candidate))) {
+          continue;
+        }
+        if (!candidate.claimed.has_value()) {
+          return;
+        }
+        parts.push_back({PointOf(candidate).time_share, {.estimate = *candidate.claimed}});
+        arithmetic.push_back(absl::StrCat(PointOf(candidate).Label(), ": ", candidate.arithmetic));
+      }
+      const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
+      if (!mix.has_value()) {
+        return;
+      }
+      if (mix->estimate > best.ceiling.value_or(0)) {
+        best.ceiling = mix->estimate;
+        best.ceiling_arithmetic = absl::StrJoin(arithmetic, "; ");
+      }
+    }
+    const ClaimJudgement judgement = JudgeClaim(intervention.claim, best);
+    if (judgement.verdict == ClaimVerdict::kImpossible) {
+      decision_.impossible.push_back({intervention.id, judgement.reason});
+    }
+  }
+
+  const CampaignResults& results_;  // Outlives this.
+  const int round_;
+  std::vector<std::optional<StepBreakdown>> breakdowns_;
+  ExpectedLoads loads_;
+  PruneDecision decision_;
+};
+
+}  // namespace
+
+bool AwaitsBaseline(const CampaignResults& results) {
+  const MeasureOptions& measure = results.campaign.measure;
+  if (!measure.prune || !measure.breakdown) {
+    return false;
+  }
+  const int round = LastRound(results);
+  return std::any_of(
+      results.trials.begin(), results.trials.end(), [&results, round](const TrialRecord& trial) {
+        const bool is_open =
+            trial.state == TrialState::kPending || trial.state == TrialState::kRunning;
+        return IsBaseline(trial) && trial.spec.round == round && is_open &&
+               std::none_of(
+                   results.attempts.begin(), results.attempts.end(),
+                   [&trial](const AttemptRecord& attempt) { return IsAccepted(attempt, trial); });
+      });
+}
+
+PruneDecision DecidePruning(const CampaignResults& results) {
+  if (!results.campaign.measure.prune) {
+    return {};
+  }
+  return Pruner(results).Decide();
+}
+
+}  // namespace lastflop
