@@ -17,6 +17,7 @@ struct Io {
 };
 
 int RunCommand(const RunFlags& flags, Io& io);
+int PreviewCommand(const PreviewFlags& flags, Io& io);
 int SubmitCommand(const SubmitFlags& flags, Io& io);
 int ValidateCommand(const CampaignFlags& flags, Io& io);
 int ListCommand(const ListFlags& flags, Io& io);

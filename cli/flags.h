@@ -36,6 +36,12 @@ struct RunFlags {
   bool verbose = false;
 };
 
+struct PreviewFlags {
+  CampaignFlags campaign;
+  std::string format = "table";
+  std::string by = "net_gain";
+};
+
 struct SubmitFlags {
   CampaignFlags campaign;
   SourceFlags source;

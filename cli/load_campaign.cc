@@ -59,10 +59,6 @@ CampaignHooks MakeHooks() {
 }  // namespace
 
 absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
-  if (flags.fidelity == ToWord(Fidelity::kPredicted)) {
-    return absl::InvalidArgumentError(
-        "--fidelity predicted: this build predicts nothing yet; full or shard");
-  }
   LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadWholeFile(flags.file));
   std::vector<std::string> overrides = flags.overrides;
   if (flags.no_prune) {

@@ -29,6 +29,7 @@ std::vector<std::string> WordsOf() {
 
 struct AllFlags {
   RunFlags run;
+  PreviewFlags preview;
   SubmitFlags submit;
   CampaignFlags validate;
   ListFlags list;
@@ -41,11 +42,16 @@ struct AllFlags {
   HostFlags kernels, doctor;
 };
 
-void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
+// Without --fidelity: what a preview has.
+void AddFile(CLI::App& verb, CampaignFlags& flags) {
   verb.add_option("FILE", flags.file)->required();
   verb.add_option("--set", flags.overrides)->allow_extra_args(false);
-  verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
   verb.add_flag("--no-prune", flags.no_prune);
+}
+
+void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
+  AddFile(verb, flags);
+  verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
 }
 
 void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {
@@ -92,6 +98,9 @@ void Declare(CLI::App& app, AllFlags& flags) {
   run->add_option("--workers", flags.run.workers)->check(CLI::Range(1, 4096));
   run->add_flag("-v,--verbose", flags.run.verbose);
   AddReport(*run, flags.run.format, flags.run.by);
+  CLI::App* preview = verb("preview");
+  AddFile(*preview, flags.preview.campaign);
+  AddReport(*preview, flags.preview.format, flags.preview.by);
   CLI::App* submit = verb("submit");
   AddCampaign(*submit, flags.submit.campaign);
   AddServer(*submit, flags.submit.source, true);
@@ -151,6 +160,7 @@ void Declare(CLI::App& app, AllFlags& flags) {
 
 int Dispatch(const std::string& verb, const AllFlags& flags, Io& io) {
   if (verb == "run") return RunCommand(flags.run, io);
+  if (verb == "preview") return PreviewCommand(flags.preview, io);
   if (verb == "submit") return SubmitCommand(flags.submit, io);
   if (verb == "validate") return ValidateCommand(flags.validate, io);
   if (verb == "list") return ListCommand(flags.list, io);

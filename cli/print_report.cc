@@ -13,7 +13,10 @@ void PrintReport(const CampaignResults& results, const std::string& format, cons
                  Io& io) {
   RankOptions rank_options;
   rank_options.order = FromWord<RankingOrder>(by).value_or(RankingOrder::kNetGain);
-  const Ranking ranking = MakeRanking(results, rank_options);
+  PrintRanking(MakeRanking(results, rank_options), format, io);
+}
+
+void PrintRanking(const Ranking& ranking, const std::string& format, Io& io) {
   const ReportFormat report_format = FromWord<ReportFormat>(format).value_or(ReportFormat::kTable);
   RenderOptions options;
   options.color = io.is_out_terminal;

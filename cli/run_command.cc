@@ -85,6 +85,9 @@ int RunCommand(const RunFlags& flags, Io& io) {
   if (!loaded.ok()) {
     return ExitCodeFor(loaded.status(), io.err);
   }
+  if (loaded->campaign.fidelity == Fidelity::kPredicted) {
+    return PreviewCommand({.campaign = flags.campaign, .format = flags.format, .by = flags.by}, io);
+  }
   const absl::StatusOr<std::vector<std::string>> devices =
       DevicesFor(loaded->campaign, flags.workers, loaded->campaign.fidelity, io);
   if (!devices.ok()) {

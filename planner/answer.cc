@@ -53,7 +53,11 @@ std::string NothingFaster(const Ranking& ranking) {
   if (counts.slower > 0) parts.push_back(absl::StrCat(counts.slower, " slower"));
   if (counts.undecided > 0) parts.push_back(absl::StrCat(counts.undecided, " undecided"));
   if (counts.missing > 0) parts.push_back(absl::StrCat(counts.missing, " without a place"));
-  return absl::StrCat("Nothing measured beats the baseline beyond noise (",
+  const bool is_predicted = std::any_of(
+      ranking.interventions.begin(), ranking.interventions.end(),
+      [](const RankedIntervention& one) { return one.standing == Standing::kPredicted; });
+  return absl::StrCat(is_predicted ? "nothing is predicted to beat the baseline ("
+                                   : "Nothing measured beats the baseline beyond noise (",
                       absl::StrJoin(parts, ", "), ").");
 }
 
@@ -73,11 +77,9 @@ const RankedIntervention* Find(const Ranking& ranking, const std::string& id) {
   return found == ranking.interventions.end() ? nullptr : &*found;
 }
 
-}  // namespace
-
-std::string AnswerOf(const Ranking& ranking) {
+std::string AnswerFrom(const Ranking& ranking) {
   const auto is_measured = [](const BaselinePoint& point) {
-    return point.standing == Standing::kMeasured;
+    return point.standing == Standing::kMeasured || point.standing == Standing::kPredicted;
   };
   if (std::none_of(ranking.baseline.begin(), ranking.baseline.end(), is_measured)) {
     const std::string reason =
@@ -121,6 +123,15 @@ std::string AnswerOf(const Ranking& ranking) {
     answer.insert(answer.size() - 1, partial);
   }
   return answer;
+}
+
+}  // namespace
+
+std::string AnswerOf(const Ranking& ranking) {
+  const bool is_predicted = std::any_of(
+      ranking.baseline.begin(), ranking.baseline.end(),
+      [](const BaselinePoint& point) { return point.standing == Standing::kPredicted; });
+  return absl::StrCat(is_predicted ? "Predicted, not measured: " : "", AnswerFrom(ranking));
 }
 
 }  // namespace lastflop

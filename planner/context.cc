@@ -133,7 +133,8 @@ RankingContext MakeContext(const CampaignResults& results) {
                          .baseline = {},
                          .breakdowns = {},
                          .choices = {},
-                         .comparisons = {}};
+                         .comparisons = {},
+                         .predictions = {}};
   const auto num_points = static_cast<int>(results.campaign.points.size());
   for (int point_index = 0; point_index < num_points; ++point_index) {
     context.baseline_trials.push_back(BaselineTrial(context.trials, point_index));

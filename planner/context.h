@@ -8,6 +8,7 @@
 #include "planner/ceiling.h"
 #include "planner/choice.h"
 #include "planner/pool.h"
+#include "planner/prediction.h"
 #include "planner/ranking.h"
 #include "stats/estimate.h"
 #include "stats/multiplicity.h"
@@ -32,6 +33,8 @@ struct RankingContext {
   // One per intervention of the campaign, in its order.
   std::vector<SweepChoice> choices;
   std::vector<std::vector<Comparison>> comparisons;  // [intervention][point], judged as one family.
+  // The same, of what is not measured but predicted; empty where nothing is.
+  std::vector<std::vector<PredictedTrial>> predictions;
 
   double interval_confidence = 0.95;  // FamilyJudgement::confidence.
 

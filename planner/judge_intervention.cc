@@ -60,6 +60,23 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
   }
 }
 
+// What the cost model says where nothing was measured.
+void SetPrediction(const RankingContext& context, const PredictedTrial& predicted,
+                   PointResult& result) {
+  result.fidelity = Fidelity::kPredicted;
+  result.reason = predicted.reason;
+  if (!predicted.speedup.has_value()) {
+    return;
+  }
+  result.standing = Standing::kPredicted;
+  result.speedup = predicted.speedup;
+  result.effect = EffectOf(*predicted.speedup, context.campaign().measure.min_effect);
+  result.baseline_us = predicted.baseline_us;
+  result.variant_us = predicted.variant_us;
+  result.baseline_tokens_per_s = predicted.baseline_tokens_per_s;
+  result.variant_tokens_per_s = predicted.variant_tokens_per_s;
+}
+
 void SetCeilings(const RankingContext& context, const Intervention& intervention,
                  ExpectedLoads& loads, JudgedPoint& judged) {
   PointResult& result = judged.result;
@@ -132,6 +149,9 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
       result.reason = "its samples give no estimate";
     }
   }
+  if (!context.predictions.empty() && result.standing == Standing::kNotRun) {
+    SetPrediction(context, context.predictions[intervention_index][at], result);
+  }
   SetCeilings(context, intervention, loads, judged);
   return judged;
 }
@@ -146,7 +166,7 @@ void SetMissing(const std::vector<JudgedPoint>& points, RankedIntervention& rank
   double share = 0;
   std::vector<std::string> labels;
   for (const JudgedPoint& point : points) {
-    if (point.result.standing == Standing::kMeasured) {
+    if (point.result.speedup.has_value()) {
       continue;
     }
     share += point.result.time_share;
@@ -188,7 +208,10 @@ void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
     SetMissing(points, ranked);
     return;
   }
-  ranked.standing = Standing::kMeasured;
+  const bool is_predicted = std::any_of(points.begin(), points.end(), [](const JudgedPoint& point) {
+    return point.result.standing == Standing::kPredicted;
+  });
+  ranked.standing = is_predicted ? Standing::kPredicted : Standing::kMeasured;
   ranked.mix = MixSpeedup(parts);
   if (ranked.mix.has_value() && any_on) {
     ranked.effect = EffectOf(*ranked.mix, context.campaign().measure.min_effect);
@@ -327,6 +350,9 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
   SetClaim(context, points, ranked);
   for (JudgedPoint& point : points) {
     ranked.points.push_back(std::move(point.result));
+  }
+  if (ranked.standing == Standing::kPredicted && ranked.mix.has_value()) {
+    ranked.predicted_speedup = ranked.mix->estimate;
   }
   SetQuality(context, ranked);
   SetGain(context, ranked);

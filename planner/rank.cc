@@ -13,6 +13,7 @@
 #include "planner/answer.h"
 #include "planner/context.h"
 #include "planner/economics.h"
+#include "planner/finish_ranking.h"
 #include "planner/sequence.h"
 #include "planner/surroundings.h"
 #include "stats/estimate.h"
@@ -166,7 +167,11 @@ bool IsProvenFaster(const std::vector<Pair>& pairs, const MeasureOptions& measur
 }  // namespace
 
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) {
-  const RankingContext context = MakeContext(results);
+  return RankContext(MakeContext(results), options);
+}
+
+Ranking RankContext(const RankingContext& context, const RankOptions& options) {
+  const CampaignResults& results = context.results;
   const Campaign& campaign = results.campaign;
   Ranking ranking;
   ranking.campaign_id = results.campaign_id;

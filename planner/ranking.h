@@ -49,7 +49,7 @@ struct PointResult {
   Standing standing = Standing::kNotRun;
   std::string reason;  // Why there is no figure, or what to know about the one there is.
   std::optional<SpeedupFigure> speedup;
-  std::optional<Effect> effect;  // Multiplicity-controlled. Absent unless measured.
+  std::optional<Effect> effect;  // Multiplicity-controlled. Absent unless measured or predicted.
   std::optional<double> ceiling;
   std::string ceiling_arithmetic;
   std::optional<double> baseline_us;  // Mean of the arm.
@@ -94,7 +94,7 @@ struct RankedIntervention {
   std::optional<Gain> gain;
   std::optional<double> break_even_gpu_hours;
   std::optional<double> gain_per_hour;      // Net GPU-hours per engineer-hour.
-  std::optional<double> predicted_speedup;  // Before the trials ran; nothing predicts yet.
+  std::optional<double> predicted_speedup;  // Of the cost model, where it was asked.
   std::optional<double> prediction_error;   // RelativeError(predicted, measured).
   std::optional<double> error;              // Lossy: the largest over points.
   bool ranks_apart = false;                 // Lossy beyond budget.max_error.

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/claim.h"
 #include "planner/judged_point.h"
@@ -18,6 +19,12 @@ void AddStepEvidence(const std::vector<const JudgedPoint*>& claimed, ClaimEviden
     if (!point->result.speedup.has_value()) {
       evidence.missing = absl::StrCat("no result at ", point->result.label, ": ",
                                       ToWord(point->result.standing), ", ", point->result.reason);
+      return;
+    }
+    if (point->result.standing == Standing::kPredicted) {
+      // A model refutes and confirms nothing; only a ceiling can rule a claim out.
+      evidence.missing = absl::StrFormat("predicted %.3fx at %s, not measured",
+                                         point->result.speedup->estimate, point->result.label);
       return;
     }
     parts.push_back({point->result.time_share, *point->result.speedup});

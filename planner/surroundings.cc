@@ -84,7 +84,11 @@ void AddQuality(const BaselinePoint& point, WarningList& warnings) {
 void AddBaseline(const RankingContext& context, WarningList& warnings) {
   for (size_t i = 0; i < context.baseline.size(); ++i) {
     const BaselinePoint& point = context.baseline[i];
-    if (point.standing != Standing::kMeasured) {
+    if (point.standing == Standing::kPredicted) {
+      warnings.Add(
+          "nothing was measured: every figure is the cost model's, and an interval "
+          "is how far it may be off in what differs, at no stated confidence");
+    } else if (point.standing != Standing::kMeasured) {
       warnings.Add(absl::StrCat("the baseline has no result at ", point.label, " (",
                                 ToWord(point.standing), ", ", point.reason,
                                 "): no speedup there and none in the mix"));

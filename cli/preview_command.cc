@@ -1,0 +1,28 @@
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/load_campaign.h"
+#include "cli/print_report.h"
+#include "cli/read_results.h"
+#include "common/exit_codes.h"
+#include "planner/prediction.h"
+#include "planner/rank.h"
+
+namespace lastflop {
+
+int PreviewCommand(const PreviewFlags& flags, Io& io) {
+  const absl::StatusOr<LoadedCampaign> loaded = LoadCampaign(flags.campaign);
+  if (!loaded.ok()) {
+    return ExitCodeFor(loaded.status(), io.err);
+  }
+  RankOptions options;
+  options.order = FromWord<RankingOrder>(flags.by).value_or(RankingOrder::kNetGain);
+  const absl::StatusOr<Ranking> ranking = PreviewCampaign(loaded->campaign, options);
+  if (!ranking.ok()) {
+    return ExitCodeFor(ranking.status(), io.err);
+  }
+  PrintRanking(*ranking, flags.format, io);
+  return kExitFinished;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,133 @@
+#include "planner/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+
+namespace lastflop {
+namespace {
+
+// Square of the half width that an op's time is known to.
+double Spread(const TimeEstimate& time) {
+  const double half = std::max(time.high_us - time.us, time.us - time.low_us);
+  return half * half;
+}
+
+struct OpPair {
+  const PredictedOp* baseline = nullptr;
+  const PredictedOp* variant = nullptr;
+};
+
+// Of what no op shows (overlap, the host, drafts): nothing was fitted to it. An assumption.
+constexpr double kUnfittedSpread = 0.5;
+
+// How far the difference of the steps may be off; 0 when they are priced alike.
+double DifferenceSpread(const StepPrediction& baseline, const StepPrediction& variant) {
+  std::map<std::string, OpPair> ops;
+  for (const PredictedOp& op : baseline.ops) {
+    ops[op.op].baseline = &op;
+  }
+  for (const PredictedOp& op : variant.ops) {
+    ops[op.op].variant = &op;
+  }
+  double sum = 0;
+  double rest_us = variant.step.us - baseline.step.us;
+  for (const auto& [name, pair] : ops) {
+    const bool is_same = pair.baseline != nullptr && pair.variant != nullptr &&
+                         pair.baseline->time.us == pair.variant->time.us;
+    if (!is_same) {
+      sum += pair.baseline != nullptr ? Spread(pair.baseline->time) : 0;
+      sum += pair.variant != nullptr ? Spread(pair.variant->time) : 0;
+      rest_us += pair.baseline != nullptr ? pair.baseline->time.us : 0;
+      rest_us -= pair.variant != nullptr ? pair.variant->time.us : 0;
+    }
+  }
+  return std::sqrt(sum) + kUnfittedSpread * std::abs(rest_us);
+}
+
+std::string ChangedPaths(const TrialSpec& spec) {
+  return absl::StrJoin(
+      DiffPlans(spec.baseline, spec.variant), ", ",
+      [](std::string* out, const PlanDifference& one) { absl::StrAppend(out, one.path); });
+}
+
+}  // namespace
+
+absl::StatusOr<CampaignPredictor> CampaignPredictor::Create(const Campaign& campaign,
+                                                            const Machine& machine) {
+  LASTFLOP_ASSIGN_OR_RETURN(StepPredictor predictor,
+                            StepPredictor::Create(campaign.model, machine));
+  return CampaignPredictor(campaign, std::move(predictor));
+}
+
+absl::StatusOr<PredictedBaseline> CampaignPredictor::Baseline(int point_index) {
+  PredictedBaseline baseline;
+  LASTFLOP_ASSIGN_OR_RETURN(
+      baseline.step,
+      predictor_.Predict(campaign_->baseline, campaign_->points[static_cast<size_t>(point_index)],
+                         {.with_ops = true}));
+  // As a breakdown that one attempt measured, so that it closes to the step in the same way.
+  AttemptResult result;
+  result.breakdown_method = "predicted";
+  result.breakdown_step_us = baseline.step.step.us;
+  for (const PredictedOp& op : baseline.step.ops) {
+    result.breakdown.push_back({.category = op.category,
+                                .op = op.op,
+                                .us = op.time.us,
+                                .count = 1,
+                                .floor_us = op.floor_us});
+  }
+  const AttemptResult* const results[] = {&result};
+  std::optional<StepBreakdown> breakdown = MergeBreakdowns(results);
+  if (!breakdown.has_value()) {
+    return absl::InternalError("the predicted step has no ops");
+  }
+  baseline.breakdown = *std::move(breakdown);
+  return baseline;
+}
+
+PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
+  PredictedTrial trial;
+  const Point& point = campaign_->points[static_cast<size_t>(spec.point_index)];
+  const PredictOptions options{.with_ops = true};
+  const absl::StatusOr<StepPrediction> baseline = predictor_.Predict(spec.baseline, point, options);
+  if (!baseline.ok()) {
+    trial.reason = absl::StrCat("no prediction of the baseline: ", baseline.status().message());
+    return trial;
+  }
+  const absl::StatusOr<StepPrediction> variant = predictor_.Predict(spec.variant, point, options);
+  if (!variant.ok()) {
+    trial.reason = absl::StrCat("no prediction: ", variant.status().message());
+    return trial;
+  }
+  const double tokens = variant->tokens_per_step / baseline->tokens_per_step;
+  trial.baseline_us = baseline->step.us;
+  trial.variant_us = variant->step.us / tokens;
+  trial.baseline_tokens_per_s = baseline->tokens_per_s;
+  trial.variant_tokens_per_s = variant->tokens_per_s;
+  const bool is_patch = spec.baseline != spec.variant;
+  if (is_patch && trial.baseline_us == trial.variant_us) {
+    trial.reason = absl::StrCat("the cost model does not see what ", ChangedPaths(spec),
+                                " changes: measure it");
+    return trial;
+  }
+  const double spread = DifferenceSpread(*baseline, *variant) / tokens;
+  SpeedupFigure figure{.estimate = trial.baseline_us / trial.variant_us,
+                       .low = trial.baseline_us / (trial.variant_us + spread),
+                       .high = {},
+                       .origin = Origin::kModelled};
+  if (spread < trial.variant_us) {
+    figure.high = trial.baseline_us / (trial.variant_us - spread);
+  } else {
+    figure.low.reset();
+  }
+  trial.speedup = figure;
+  return trial;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,218 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/expand_trials.h"
+#include "common/status_macros.h"
+#include "planner/context.h"
+#include "planner/finish_ranking.h"
+#include "planner/mix.h"
+#include "planner/prediction.h"
+#include "planner/prune.h"
+#include "planner/rank.h"
+#include "step/make_step.h"
+
+namespace lastflop {
+namespace {
+
+// The trials as they would be submitted; nothing of them runs.
+absl::StatusOr<CampaignResults> NothingRun(const Campaign& campaign) {
+  LASTFLOP_ASSIGN_OR_RETURN(std::vector<TrialSpec> specs, ExpandTrials(campaign));
+  CampaignResults results;
+  results.campaign = campaign;
+  results.campaign.fidelity = Fidelity::kPredicted;
+  results.machine = campaign.machine;
+  results.state = CampaignState::kDone;
+  for (TrialSpec& spec : specs) {
+    TrialRecord trial;
+    trial.state = spec.settled.has_value() ? TrialState::kDone : TrialState::kPending;
+    trial.reason = spec.settled_reason;
+    trial.spec = std::move(spec);
+    results.trials.push_back(std::move(trial));
+  }
+  return results;
+}
+
+BaselinePoint PredictedPoint(const Campaign& campaign, int point_index,
+                             const PredictedBaseline& predicted) {
+  const Point& asked = campaign.points[static_cast<size_t>(point_index)];
+  BaselinePoint point;
+  point.point_index = point_index;
+  point.label = asked.Label();
+  point.phase = asked.phase;
+  point.batch = asked.batch;
+  point.context = asked.context;
+  point.time_share = asked.time_share;
+  point.standing = Standing::kPredicted;
+  point.reason = absl::StrFormat("%.1f to %.1f us, %s", predicted.step.step.low_us,
+                                 predicted.step.step.high_us, ToWord(predicted.step.step.origin));
+  point.step_us = predicted.step.step.us;
+  point.tokens_per_s = predicted.step.tokens_per_s;
+  point.unique_experts = predicted.step.unique_experts;
+  point.breakdown = predicted.breakdown.categories;
+  point.ops = predicted.breakdown.ops;
+  point.breakdown_step_us = predicted.breakdown.step_us;
+  point.residual_us = predicted.breakdown.residual_us;
+  point.breakdown_method = predicted.breakdown.method;
+  return point;
+}
+
+// The baseline's trial as one that measured the predicted breakdown, for what decides from it.
+void AddPredictedAttempt(const PredictedBaseline& predicted, const TrialRecord& trial,
+                         CampaignResults& results) {
+  AttemptRecord attempt;
+  attempt.state = AttemptState::kDone;
+  attempt.authoritative = true;
+  attempt.result.trial_id = trial.spec.trial_id;
+  attempt.result.fidelity = Fidelity::kPredicted;
+  attempt.result.breakdown_method = predicted.breakdown.method;
+  attempt.result.breakdown_step_us = predicted.breakdown.step_us;
+  for (const OpShare& op : predicted.breakdown.ops) {
+    attempt.result.breakdown.push_back(
+        {.category = op.category, .op = op.op, .us = op.us, .count = 1});
+  }
+  results.attempts.push_back(std::move(attempt));
+}
+
+void Prune(CampaignResults results, const std::vector<std::optional<PredictedBaseline>>& baselines,
+           std::vector<TrialRecord>& trials) {
+  for (const TrialRecord& trial : trials) {
+    const auto point = static_cast<size_t>(trial.spec.point_index);
+    if (trial.spec.intervention_id == kBaselineId && baselines[point].has_value()) {
+      AddPredictedAttempt(*baselines[point], trial, results);
+    }
+  }
+  for (const PrunedTrial& pruned : DecidePruning(results).trials) {
+    TrialRecord& trial = trials[pruned.trial];
+    trial.state = TrialState::kDone;
+    trial.spec.settled = Standing::kPruned;
+    trial.spec.settled_reason = absl::StrCat("predicted: ", pruned.reason);
+  }
+}
+
+// Of the choices of a sweep the one that is predicted best in the mix.
+void Choose(const RankingContext& context, const std::vector<PredictedTrial>& predicted,
+            SweepChoice& sweep) {
+  std::map<std::string, std::vector<MixPart>> mixes;
+  for (size_t i = 0; i < context.trials.size(); ++i) {
+    const TrialSpec& spec = context.trials[i].trial->spec;
+    if (predicted[i].speedup.has_value() &&
+        spec.intervention_id == sweep.points[0].trial->trial->spec.intervention_id) {
+      mixes[spec.choice].push_back(
+          {context.campaign().points[static_cast<size_t>(spec.point_index)].time_share,
+           *predicted[i].speedup});
+    }
+  }
+  double best = 0;
+  for (const auto& [choice, parts] : mixes) {
+    const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
+    if (parts.size() == sweep.points.size() && mix.has_value() && mix->estimate > best) {
+      best = mix->estimate;
+      sweep.choice = choice;
+      sweep.method = "predicted best in the mix";
+    }
+  }
+}
+
+// Which trial stands for an intervention at each point, and what is predicted of it.
+void SetChoices(const std::vector<PredictedTrial>& predicted, RankingContext& context) {
+  for (const Intervention& intervention : context.campaign().interventions) {
+    SweepChoice sweep;
+    sweep.points.resize(context.baseline.size());
+    const auto fill = [&] {
+      for (const PooledTrial& trial : context.trials) {
+        const TrialSpec& spec = trial.trial->spec;
+        ChosenTrial& chosen = sweep.points[static_cast<size_t>(spec.point_index)];
+        if (spec.intervention_id == intervention.id &&
+            (chosen.trial == nullptr || spec.choice == sweep.choice)) {
+          chosen.trial = &trial;
+          chosen.choice = spec.choice;
+        }
+      }
+    };
+    fill();
+    if (!intervention.try_values.empty() && !sweep.points.empty() &&
+        sweep.points[0].trial != nullptr) {
+      Choose(context, predicted, sweep);
+      fill();
+    }
+    std::vector<PredictedTrial> row(sweep.points.size());
+    for (size_t point = 0; point < row.size(); ++point) {
+      if (sweep.points[point].trial != nullptr) {
+        row[point] =
+            predicted[static_cast<size_t>(sweep.points[point].trial - context.trials.data())];
+      }
+    }
+    context.choices.push_back(std::move(sweep));
+    context.comparisons.emplace_back(context.baseline.size());
+    context.predictions.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOptions& options) {
+  if (campaign.machine_auto) {
+    return absl::InvalidArgumentError(
+        "machine: auto is known to workers only; a prediction needs a machine file, here or by "
+        "--set machine=NAME");
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(CampaignResults results, NothingRun(campaign));
+  LASTFLOP_ASSIGN_OR_RETURN(CampaignPredictor predictor,
+                            CampaignPredictor::Create(results.campaign, results.machine));
+  std::vector<std::optional<PredictedBaseline>> baselines;
+  std::vector<std::string> notes;
+  absl::Status missing;
+  for (size_t i = 0; i < campaign.points.size(); ++i) {
+    absl::StatusOr<PredictedBaseline> baseline = predictor.Baseline(static_cast<int>(i));
+    if (baseline.ok()) {
+      notes.insert(notes.end(), baseline->step.notes.begin(), baseline->step.notes.end());
+      baselines.emplace_back(*std::move(baseline));
+    } else {
+      missing = baseline.status();
+      baselines.emplace_back();
+    }
+  }
+  if (std::none_of(baselines.begin(), baselines.end(),
+                   [](const auto& baseline) { return baseline.has_value(); })) {
+    return missing;
+  }
+  Prune(results, baselines, results.trials);
+  RankingContext context{.results = results,
+                         .trials = PoolTrials(results),
+                         .baseline_trials = {},
+                         .baseline = {},
+                         .breakdowns = {},
+                         .choices = {},
+                         .comparisons = {},
+                         .predictions = {}};
+  std::vector<PredictedTrial> predicted;
+  for (const PooledTrial& trial : context.trials) {
+    predicted.push_back(predictor.Compare(trial.trial->spec));
+  }
+  for (size_t i = 0; i < baselines.size(); ++i) {
+    context.baseline_trials.push_back(nullptr);
+    context.breakdowns.emplace_back();
+    context.baseline.emplace_back();
+    const Point& point = campaign.points[i];
+    context.baseline[i].point_index = static_cast<int>(i);
+    context.baseline[i].label = point.Label();
+    context.baseline[i].time_share = point.time_share;
+    context.baseline[i].reason = "the model cannot price the baseline here";
+    if (baselines[i].has_value()) {
+      context.breakdowns[i] = baselines[i]->breakdown;
+      context.baseline[i] = PredictedPoint(campaign, static_cast<int>(i), *baselines[i]);
+    }
+  }
+  SetChoices(predicted, context);
+  Ranking ranking = RankContext(context, options);
+  std::sort(notes.begin(), notes.end());
+  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
+  for (const std::string& note : notes) {
+    ranking.assumptions.push_back(absl::StrCat("prediction: ", note));
+  }
+  return ranking;
+}
+
+}  // namespace lastflop

@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/prediction.h"
+#include "tests/planner/campaign_builder.h"
+#include "tests/step/test_models.h"
+
+namespace lastflop {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Qwen on two H200s, one decode point.
+class PreviewCampaignTest : public ::testing::Test {
+ protected:
+  PreviewCampaignTest() {
+    campaign_.name = "preview";
+    campaign_.model = QwenModel();
+    campaign_.machine_auto = false;
+    campaign_.machine.name = "two";
+    campaign_.machine.backend = "cuda";
+    campaign_.machine.device_name = "NVIDIA H200";
+    campaign_.machine.peak_bandwidth_gb_per_s = 4800;
+    campaign_.machine.peak_bf16_tflop_per_s = 989;
+    campaign_.machine.link_gb_per_s = 450;
+    campaign_.machine.collective_latency_us = 10;
+    campaign_.economics.gpu_hours = 50000;
+    campaign_.baseline.parallel.tensor = 2;
+    Point point;
+    point.batch = 64;
+    point.context = 4096;
+    point.time_share = 1;
+    campaign_.points = {point};
+  }
+
+  Intervention& Add(const std::string& id, const std::string& path, const std::string& value) {
+    Intervention intervention;
+    intervention.id = id;
+    intervention.effort = {.low_hours = 8, .likely_hours = 8, .high_hours = 8};
+    intervention.set = {{path, value}};
+    campaign_.interventions.push_back(intervention);
+    return campaign_.interventions.back();
+  }
+
+  Ranking Preview() {
+    const absl::StatusOr<Ranking> ranking = PreviewCampaign(campaign_, {});
+    EXPECT_TRUE(ranking.ok()) << ranking.status();
+    return ranking.value_or(Ranking{});
+  }
+
+  Campaign campaign_;
+};
+
+TEST_F(PreviewCampaignTest, RanksAndStacksWhatTheModelPrices) {
+  Add("int4", "moe.weights", "int4_g32").claim = Claim{.low = 1.01, .source = "ad"};
+  const Ranking ranking = Preview();
+  const RankedIntervention& int4 = Find(ranking, "int4");
+  EXPECT_EQ(int4.standing, Standing::kPredicted);
+  EXPECT_EQ(int4.place, 1);
+  EXPECT_EQ(int4.effect, Effect::kFaster);
+  EXPECT_EQ(int4.mix->origin, Origin::kModelled);
+  EXPECT_EQ(int4.mix->num_pairs, 0);
+  EXPECT_LT(*int4.mix->low, int4.mix->estimate);
+  EXPECT_LE(int4.mix->estimate, *int4.ceiling * 1.01);
+  EXPECT_EQ(int4.claim_verdict, ClaimVerdict::kUndecided) << "a model confirms nothing";
+  ASSERT_EQ(ranking.sequence.size(), 1);
+  EXPECT_THAT(ranking.answer, HasSubstr("Predicted, not measured: Build int4 first"));
+  EXPECT_EQ(ranking.baseline[0].standing, Standing::kPredicted);
+  EXPECT_FALSE(ranking.breakdown.empty());
+  EXPECT_EQ(ranking.interventions[0].fidelity, Fidelity::kPredicted);
+}
+
+TEST_F(PreviewCampaignTest, SaysWhatTheModelDoesNotSeeInsteadOfOne) {
+  Add("tiles", "moe.tile_order", "column_major");
+  const RankedIntervention tiles = Find(Preview(), "tiles");
+  EXPECT_EQ(tiles.standing, Standing::kNotRun);
+  EXPECT_FALSE(tiles.mix.has_value());
+  EXPECT_THAT(tiles.reason, HasSubstr("does not see what moe.tile_order changes"));
+}
+
+TEST_F(PreviewCampaignTest, PrunesByPredictedCeilingsUnlessToldNotTo) {
+  campaign_.machine.l2_bytes = 62914560;
+  Add("pin", "moe.l2_pin.share", "1");
+  const RankedIntervention pin = Find(Preview(), "pin");
+  EXPECT_EQ(pin.standing, Standing::kPruned);
+  EXPECT_THAT(pin.reason, HasSubstr("predicted: the ceiling in the mix is 1.00"));
+  campaign_.measure.prune = false;
+  EXPECT_NE(Find(Preview(), "pin").standing, Standing::kPruned);
+}
+
+TEST_F(PreviewCampaignTest, TakesTheBestPredictedChoiceOfASweep) {
+  Add("formats", "moe.weights", "bf16").try_values = {{"moe.weights", {"bf16", "int4_g32"}}};
+  EXPECT_EQ(Find(Preview(), "formats").choice, "moe.weights=int4_g32");
+}
+
+TEST_F(PreviewCampaignTest, NeedsAMachineWithNumbers) {
+  campaign_.machine_auto = true;
+  EXPECT_THAT(std::string(PreviewCampaign(campaign_, {}).status().message()),
+              HasSubstr("machine: auto"));
+  campaign_.machine_auto = false;
+  campaign_.machine.peak_bandwidth_gb_per_s.reset();
+  EXPECT_EQ(PreviewCampaign(campaign_, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace lastflop
