@@ -33,6 +33,7 @@ int WorkersCommand(const ListFlags& flags, Io& io);
 int LogsCommand(const LogsFlags& flags, Io& io);
 int ModelCommand(const ModelFlags& flags, Io& io);
 int KernelsCommand(const HostFlags& flags, Io& io);
+int KernelBenchCommand(const KernelBenchFlags& flags, Io& io);
 int DoctorCommand(const HostFlags& flags, Io& io);
 
 }  // namespace lastflop

@@ -93,4 +93,19 @@ struct HostFlags {
   std::string format = "table";
 };
 
+struct KernelBenchFlags {
+  std::string model_file;
+  int64_t tensor = 1;
+  int64_t expert = 1;
+  std::string rank = "mean";  // mean or max: whose share of the routing.
+  std::string weights;        // "" or a word of WeightFormat: as the model stores them.
+  std::vector<int64_t> batches = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+  std::string routing = "uniform";
+  double exponent = 1.0;
+  uint64_t seed = 1;
+  int64_t samples = 20;
+  std::string device;  // "": the first GPU, or the CPU.
+  std::string format = "table";
+};
+
 }  // namespace lastflop

@@ -40,6 +40,7 @@ struct AllFlags {
   LogsFlags logs;
   ModelFlags model;
   HostFlags kernels, doctor;
+  KernelBenchFlags bench;
 };
 
 // Without --fidelity: what a preview has.
@@ -82,6 +83,24 @@ void AddReport(CLI::App& verb, std::string& format, std::string& by) {
 const std::vector<std::string>& RowFormats() {
   static const std::vector<std::string> formats = {"table", "json", "csv", "md"};
   return formats;
+}
+
+void AddBench(CLI::App& kernels, KernelBenchFlags& flags) {
+  CLI::App* bench = kernels.add_subcommand("bench");
+  bench->set_help_flag();
+  bench->add_option("--model", flags.model_file)->required();
+  bench->add_option("--tensor", flags.tensor)->check(CLI::Range(1, 4096));
+  bench->add_option("--expert", flags.expert)->check(CLI::Range(1, 4096));
+  bench->add_option("--rank", flags.rank)->check(CLI::IsMember({"mean", "max"}));
+  bench->add_option("--weights", flags.weights)->check(CLI::IsMember(WordsOf<WeightFormat>()));
+  bench->add_option("--batch", flags.batches)->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  bench->add_option("--routing", flags.routing)
+      ->check(CLI::IsMember({"uniform", "balanced", "zipf", "all_to_one"}));
+  bench->add_option("--exponent", flags.exponent)->check(CLI::NonNegativeNumber);
+  bench->add_option("--seed", flags.seed);
+  bench->add_option("--samples", flags.samples)->check(CLI::Range(1, 100000));
+  bench->add_option("--device", flags.device);
+  AddFormat(*bench, flags.format, RowFormats());
 }
 
 void Declare(CLI::App& app, AllFlags& flags) {
@@ -154,11 +173,15 @@ void Declare(CLI::App& app, AllFlags& flags) {
   CLI::App* model = verb("model");
   model->add_option("FILE", flags.model.file)->required();
   AddFormat(*model, flags.model.format, {"table", "json"});
-  AddFormat(*verb("kernels"), flags.kernels.format, RowFormats());
+  CLI::App* kernels = verb("kernels");
+  AddFormat(*kernels, flags.kernels.format, RowFormats());
+  AddBench(*kernels, flags.bench);
   AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
 }
 
-int Dispatch(const std::string& verb, const AllFlags& flags, Io& io) {
+int Dispatch(const CLI::App& app, const AllFlags& flags, Io& io) {
+  const CLI::App& chosen = *app.get_subcommands().front();
+  const std::string verb = chosen.get_name();
   if (verb == "run") return RunCommand(flags.run, io);
   if (verb == "preview") return PreviewCommand(flags.preview, io);
   if (verb == "submit") return SubmitCommand(flags.submit, io);
@@ -175,7 +198,10 @@ int Dispatch(const std::string& verb, const AllFlags& flags, Io& io) {
   if (verb == "workers") return WorkersCommand(flags.workers, io);
   if (verb == "logs") return LogsCommand(flags.logs, io);
   if (verb == "model") return ModelCommand(flags.model, io);
-  if (verb == "kernels") return KernelsCommand(flags.kernels, io);
+  if (verb == "kernels") {
+    return chosen.get_subcommands().empty() ? KernelsCommand(flags.kernels, io)
+                                            : KernelBenchCommand(flags.bench, io);
+  }
   return DoctorCommand(flags.doctor, io);
 }
 
@@ -233,7 +259,7 @@ int Main(int argc, char** argv) {
         .is_out_terminal = isatty(STDOUT_FILENO) == 1,
         .is_err_terminal = isatty(STDERR_FILENO) == 1,
         .width = TerminalWidth()};
-  return Dispatch(app.get_subcommands().front()->get_name(), flags, io);
+  return Dispatch(app, flags, io);
 }
 
 }  // namespace

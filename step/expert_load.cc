@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,34 @@ std::vector<ExpertLoad> LoadPerRank(const Model& model, const std::vector<int32_
     load.unique_experts += expert_pairs > 0 ? 1 : 0;
   }
   return loads;
+}
+
+ExpertLoad MeanLoad(const std::vector<ExpertLoad>& of_layers) {
+  ExpertLoad mean;
+  for (const ExpertLoad& load : of_layers) {
+    mean.pairs += load.pairs / static_cast<double>(of_layers.size());
+    mean.unique_experts += load.unique_experts / static_cast<double>(of_layers.size());
+  }
+  return mean;
+}
+
+int64_t MostLoadedRank(const std::vector<ExpertLoad>& loads) {
+  const auto most =
+      std::max_element(loads.begin(), loads.end(), [](const ExpertLoad& a, const ExpertLoad& b) {
+        return std::pair(a.unique_experts, a.pairs) < std::pair(b.unique_experts, b.pairs);
+      });
+  return most - loads.begin();
+}
+
+void ExchangeGroups(int64_t num_experts, int64_t num_groups, int64_t group, int64_t other,
+                    std::vector<float>& scores) {
+  if (group == other) {
+    return;
+  }
+  const int64_t size = num_experts / num_groups;
+  for (auto row = scores.begin(); row != scores.end(); row += num_experts) {
+    std::swap_ranges(row + group * size, row + (group + 1) * size, row + other * size);
+  }
 }
 
 double ExpectedUniqueExperts(int64_t num_experts, int64_t top_k, int64_t num_tokens) {

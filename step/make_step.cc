@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -9,6 +10,7 @@
 #include "common/status_macros.h"
 #include "step/layout.h"
 #include "step/step_builder.h"
+#include "step/work.h"
 
 namespace lastflop {
 namespace {
@@ -39,6 +41,28 @@ KeptLayers KeepLayers(const Model& model, const Layout& layout, int64_t layers_k
   }
   kept.dense_scale = static_cast<double>(std::max<int64_t>(num_dense, 1));
   return kept;
+}
+
+// Whether it works between the experts' ids and their summed output, or makes the ids.
+bool IsOfExperts(const Op& op) {
+  return op.category == OpCategory::kMoe || op.category == OpCategory::kDequant ||
+         std::holds_alternative<RouterShape>(op.shape) ||
+         std::holds_alternative<PermuteShape>(op.shape);
+}
+
+void KeepExpertsOnly(const ExpertLoad& load, Step& step) {
+  std::erase_if(step.ops, [](const Op& op) { return !IsOfExperts(op); });
+  for (Op& op : step.ops) {
+    if (auto* combine = std::get_if<CombineShape>(&op.shape)) {
+      combine->add_shared = false;
+    } else if (auto* fused = std::get_if<FusedMoeShape>(&op.shape)) {
+      fused->add_shared = false;
+    }
+    op.work = WorkOf(op.shape, load);
+  }
+  step.experts_only = true;
+  step.input = Tensor::kNormed;
+  step.output = Tensor::kHidden;
 }
 
 }  // namespace
@@ -75,6 +99,13 @@ absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point&
   step.num_tokens = builder.num_tokens();
   step.micro_batches = plan.parallel.micro_batches;
   step.tokens_per_step = TokensPerStep(plan, point);
+  if (options.experts_only) {
+    if (layout.data_attention) {
+      return absl::InvalidArgumentError(
+          "parallel.attention=data: experts alone have no all-to-all to bring their tokens");
+    }
+    KeepExpertsOnly(options.load, step);
+  }
   return step;
 }
 

@@ -24,10 +24,14 @@ struct StepOptions {
   // any; Step's scales say how many each stands for.
   int64_t layers_kept = 0;
   ExpertLoad load;  // Of one MoE layer; work of expert ops is priced with it.
+  // Of every MoE layer only what lies between the experts' ids and their summed output: `kNormed`
+  // in, `kHidden` out, no collective. The shared experts' output, which nothing makes then, is not
+  // added.
+  bool experts_only = false;
 };
 
 // The ops of `rank`'s step. InvalidArgument: an infeasible plan, with the arithmetic (as
-// CheckFeasible says it).
+// CheckFeasible says it); experts_only under data attention, where tokens come from other ranks.
 absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point& point, int rank,
                               const StepOptions& options);
 

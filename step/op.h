@@ -104,6 +104,11 @@ struct Op {
 // (`dense_layer_scale`) of the model's, and ops with layer -1 happen once.
 struct Step {
   std::vector<Op> ops;
+  Tensor input = Tensor::kTokenIds;  // What a draw fills before the step runs.
+  Tensor output = Tensor::kNormed;   // Hidden states that it ends with.
+  // Routed experts alone (StepOptions). Their routing is made with a draw's inputs: the router's
+  // ops are here to make it and are no part of a run.
+  bool experts_only = false;
   std::vector<int> layers;
   double moe_layer_scale = 1;
   double dense_layer_scale = 1;

@@ -32,6 +32,18 @@ std::vector<int32_t> ChooseExperts(const Model& model, const std::vector<float>&
 std::vector<ExpertLoad> LoadPerRank(const Model& model, const std::vector<int32_t>& expert_ids,
                                     int64_t expert_parallel);
 
+// The mean of one rank's loads over layers; zero of none.
+ExpertLoad MeanLoad(const std::vector<ExpertLoad>& of_layers);
+
+// The rank that takes longest, of at least one: most unique experts, then most pairs. Time at small
+// batches is bytes.
+int64_t MostLoadedRank(const std::vector<ExpertLoad>& loads);
+
+// Exchanges the columns of two of `num_groups` contiguous groups of experts in scores [num_tokens,
+// num_experts]: tokens that chose one then choose the other.
+void ExchangeGroups(int64_t num_experts, int64_t num_groups, int64_t group, int64_t other,
+                    std::vector<float>& scores);
+
 // Expected unique experts of `num_tokens` tokens under uniform top-k: E (1 - (1 - k/E)^M).
 double ExpectedUniqueExperts(int64_t num_experts, int64_t top_k, int64_t num_tokens);
 

@@ -13,6 +13,7 @@
 #include "common/campaign.h"
 #include "common/plan.h"
 #include "common/trial.h"
+#include "step/make_step.h"
 
 // The seam between the sampling loop, which knows the method (DESIGN section 4), and a backend,
 // which knows a device. One implementation for the CPU, one for CUDA.
@@ -68,6 +69,8 @@ class Arm {
   // Output tokens of the deployment a step, and realised routing of the current draw.
   virtual double tokens_per_step() const = 0;
   virtual double unique_experts() const = 0;
+  // What this rank has of the current draw: of one MoE layer, the mean over those kept.
+  virtual ExpertLoad load() const = 0;
   virtual double imbalance() const = 0;
   virtual double capture_us() const = 0;
   // Lower bound of the step's time on the declared peaks of the machine, scaled; 0 when unknown.
@@ -111,6 +114,11 @@ struct BackendOptions {
   int num_ranks = 1;
   int device_index = 0;
   bool shard = false;  // One rank stands for all: its collectives are modelled.
+  // Routed experts alone (StepOptions) of one rank, whatever ranks the plan has.
+  bool experts_only = false;
+  // Whose share of the routing the one rank of a shard or of experts_only has, layer by layer: the
+  // most loaded rank's, or its own.
+  bool most_loaded = true;
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options);

@@ -117,7 +117,8 @@ void CpuArm::MakeSegments() {
 int64_t CpuArm::PassesOfThisRank() const {
   const auto num_kept = static_cast<int64_t>(step_->step.layers.size());
   const double stands_for = step_->step.moe_layer_scale;
-  if (options_.measure.warm || evicts_ || num_kept == 0 || stands_for < 2) {
+  if (options_.measure.warm || evicts_ || num_kept == 0 || stands_for < 2 ||
+      step_->step.experts_only) {
     return 1;
   }
   // Of all ranks that go through this cache, without what routing may leave out.
@@ -158,9 +159,26 @@ absl::Status CpuArm::SetDraw(int64_t draw) {
     return absl::OkStatus();
   }
   const int64_t first_token = step_->first_sequence() * QueryTokens(step_->plan, step_->point);
+  if (step_->step.experts_only) {
+    DrawActivations(
+        options_.data_seed, draw,
+        step_->As<Bf16>(step_->step.input, step_->step.num_tokens * step_->model.hidden_size));
+    LASTFLOP_RETURN_IF_ERROR(DrawRouting(draw));
+    return Route();
+  }
   step_->token_ids = DrawTokenIds(options_.data_seed, draw, first_token, step_->step.num_tokens,
                                   step_->model.vocab_size);
   return DrawRouting(draw);
+}
+
+// The experts that the drawn scores choose, for steps whose runs begin with them.
+absl::Status CpuArm::Route() {
+  for (CpuOp& op : step_->ops) {
+    if (std::holds_alternative<RouterShape>(op.op->shape)) {
+      LASTFLOP_RETURN_IF_ERROR(RunCpuOp(*step_, op));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CpuArm::DrawRouting(int64_t draw) {
@@ -183,11 +201,17 @@ absl::Status CpuArm::DrawRouting(int64_t draw) {
       own.assign(begin, begin + step_->step.num_tokens * model.num_experts);
       // Independent replicas route their own tokens; else all tokens meet all experts.
       const int64_t keep = step_->plan.moe.opportunistic_keep;
-      const std::vector<ExpertLoad> loads = LoadPerRank(
-          model,
-          step_->layout.data_attention ? ChooseExperts(model, scores, all_tokens, keep)
-                                       : ChooseExperts(model, own, step_->step.num_tokens, keep),
-          groups);
+      const auto loads_of = [&](const std::vector<float>& of, int64_t num_tokens) {
+        return LoadPerRank(model, ChooseExperts(model, of, num_tokens, keep), groups);
+      };
+      std::vector<ExpertLoad> loads = step_->layout.data_attention
+                                          ? loads_of(scores, all_tokens)
+                                          : loads_of(own, step_->step.num_tokens);
+      if (step_->step.experts_only && options_.most_loaded) {
+        ExchangeGroups(model.num_experts, groups, step_->layout.expert_group, MostLoadedRank(loads),
+                       own);
+        loads = loads_of(own, step_->step.num_tokens);
+      }
       const RoutingSpread spread = SpreadOf(loads);
       unique += spread.unique_experts;
       imbalance += spread.imbalance;
@@ -261,6 +285,9 @@ absl::Status CpuArm::RunSegment(const Segment& segment, double scale, RunTimes* 
   const double wait_before = step_->wait_us;
   const Clock::time_point begin = Clock::now();
   for (size_t i = segment.begin; i < segment.end; ++i) {
+    if (step_->step.experts_only && std::holds_alternative<RouterShape>(step_->ops[i].op->shape)) {
+      continue;  // Route() has run it.
+    }
     if (times == nullptr || times->op_us.empty()) {
       LASTFLOP_RETURN_IF_ERROR(RunCpuOp(*step_, step_->ops[i]));
       continue;
@@ -325,7 +352,7 @@ absl::StatusOr<std::vector<float>> CpuArm::Output() {
     return std::vector<float>{};
   }
   const auto hidden =
-      step_->As<Bf16>(Tensor::kNormed, step_->step.num_tokens * step_->model.hidden_size);
+      step_->As<Bf16>(step_->step.output, step_->step.num_tokens * step_->model.hidden_size);
   std::vector<float> output(hidden.size());
   std::transform(hidden.begin(), hidden.end(), output.begin(),
                  [](Bf16 value) { return ToFloat(value); });

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "step/make_step.h"
+#include "step/routing.h"
 #include "worker/arm.h"
 #include "worker/cpu_check_op.h"
 #include "worker/cpu_step.h"
@@ -36,6 +37,7 @@ class CpuArm final : public Arm {
   std::string effective_note() const override;
   double tokens_per_step() const override;
   double unique_experts() const override { return unique_experts_; }
+  ExpertLoad load() const override { return MeanLoad(loads_); }
   double imbalance() const override { return imbalance_; }
   double capture_us() const override { return 0; }      // Nothing is captured.
   int num_warm_up_steps() const override { return 0; }  // A check runs the whole step.
@@ -62,6 +64,7 @@ class CpuArm final : public Arm {
   absl::Status AgreeOnPasses(Gang& gang);
   int64_t PassesOfThisRank() const;
   absl::Status DrawRouting(int64_t draw);
+  absl::Status Route();
   absl::Status StartTogether();
   absl::StatusOr<RunTimes> TimedRun(bool time_ops);
   absl::Status RunLayers(size_t begin, size_t end, RunTimes& times);

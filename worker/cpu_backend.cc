@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Arm>> CpuBackend::Prepare(const Plan& plan, const
   LASTFLOP_RETURN_IF_ERROR(CheckCpuSupport(options_.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(options_.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(options_.model, plan, point));
-  if (plan.num_ranks() > gang.num_ranks()) {
+  if (!options_.experts_only && plan.num_ranks() > gang.num_ranks()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the plan needs ", plan.num_ranks(), " ranks and the gang has ", gang.num_ranks()));
   }
@@ -129,6 +129,7 @@ absl::StatusOr<std::unique_ptr<CpuStep>> CpuBackend::Load(const Plan& plan, cons
                       .point = point,
                       .rank = rank,
                       .layers_kept = options_.layers_kept,
+                      .experts_only = options_.experts_only,
                       .data = data()},
                      store_, *pool_);
 }

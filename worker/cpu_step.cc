@@ -333,9 +333,11 @@ absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs
   if (inputs.rank >= inputs.plan.num_ranks()) {
     return step;
   }
-  LASTFLOP_ASSIGN_OR_RETURN(step->step,
-                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
-                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step->step,
+      MakeStep(
+          inputs.model, inputs.plan, inputs.point, inputs.rank,
+          {.layers_kept = inputs.layers_kept, .load = {}, .experts_only = inputs.experts_only}));
   step->layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
   OpLoader loader(inputs, *step, store, pool);
   step->ops.resize(step->step.ops.size());
@@ -352,6 +354,9 @@ absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs
 }
 
 absl::Status ConnectCpuStep(Gang& gang, CpuStep& step) {
+  if (step.step.experts_only) {
+    return absl::OkStatus();
+  }
   const auto num_ranks = static_cast<int>(step.plan.num_ranks());
   std::vector<int> idle_ranks;
   for (int rank = num_ranks; rank < gang.num_ranks(); ++rank) {

@@ -125,6 +125,7 @@ struct CpuStepInputs {
   const Point& point;
   int rank = 0;
   int64_t layers_kept = 0;
+  bool experts_only = false;
   WeightData data;
 };
 
@@ -139,8 +140,8 @@ absl::Status AllocateCpuActivations(CpuStep& step);
 // Where MoE layers are counted from 0: of each op, -1 outside of them.
 std::vector<int> MoeIndices(const Model& model, const Step& step);
 
-// Meets the ranks of the step's collectives. A collective call: every rank of the gang makes it at
-// the same time, idle ranks too.
+// Meets the ranks of the step's collectives; of experts alone, which have none, nobody. A
+// collective call: every rank of the gang makes it at the same time, idle ranks too.
 absl::Status ConnectCpuStep(Gang& gang, CpuStep& step);
 
 // Bytes of weights and cache that one run of the step reads from memory when experts are touched as

@@ -62,8 +62,8 @@ absl::Status CudaArm::Prepare() {
     cold_bytes += work.weight_bytes + work.cache_bytes;
   }
   evicts_ = cold_bytes < 2 * static_cast<double>(parts_.l2_bytes);
-  LASTFLOP_ASSIGN_OR_RETURN(drawer_,
-                            CudaDrawer::Create(*step_, *parts_.context, options_.data_seed));
+  LASTFLOP_ASSIGN_OR_RETURN(drawer_, CudaDrawer::Create(*step_, *parts_.context, options_.data_seed,
+                                                        step_->shard && options_.most_loaded));
   if (step_->plan.moe.l2_pin.has_value() && !step_->is_idle()) {
     LASTFLOP_ASSIGN_OR_RETURN(pin_, ChoosePins(*step_, *drawer_, options_.data_seed));
   }
@@ -271,7 +271,7 @@ absl::StatusOr<std::vector<float>> CudaArm::Output() {
   const auto count = static_cast<size_t>(step_->step.num_tokens * step_->model.hidden_size);
   std::vector<Bf16> hidden(count);
   LASTFLOP_CUDA_RETURN_IF_ERROR(
-      cudaMemcpyAsync(hidden.data(), step_->tensors.at(Tensor::kNormed)->data(),
+      cudaMemcpyAsync(hidden.data(), step_->tensors.at(step_->step.output)->data(),
                       count * sizeof(Bf16), cudaMemcpyDeviceToHost, stream().get()),
       "reading the hidden states");
   LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
@@ -318,7 +318,7 @@ Plan CudaArm::effective_plan() const {
 
 std::string CudaArm::effective_note() const {
   std::vector<std::string> notes;
-  if (step_->shard) {
+  if (step_->shard && !step_->step.experts_only) {
     notes.push_back(absl::StrFormat(
         "one rank of %d; %.1f us of collectives are modelled from the machine's numbers (assumed)",
         step_->plan.num_ranks(), ModelledMicros()));

@@ -12,6 +12,7 @@
 #include "gpu/stream.h"
 #include "kernels/cpu/thread_pool.h"
 #include "step/make_step.h"
+#include "step/routing.h"
 #include "worker/arm.h"
 #include "worker/cpu_buffer_store.h"
 #include "worker/cuda_draw.h"
@@ -55,6 +56,7 @@ class CudaArm final : public Arm {
   std::string effective_note() const override;
   double tokens_per_step() const override;
   double unique_experts() const override { return realised_.unique_experts; }
+  ExpertLoad load() const override { return MeanLoad(realised_.loads); }
   double imbalance() const override { return realised_.imbalance; }
   double capture_us() const override { return capture_us_; }
   double least_possible_us() const override;

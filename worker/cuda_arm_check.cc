@@ -85,7 +85,7 @@ absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
 absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& result) {
   LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
   for (const auto& [tensor, buffer] : step_->tensors) {
-    if (tensor != Tensor::kTokenIds) {
+    if (tensor != step_->step.input) {
       LASTFLOP_RETURN_IF_ERROR(
           LaunchPoison(buffer->data(), static_cast<int64_t>(buffer->bytes()), stream().get()));
     }

@@ -102,8 +102,9 @@ CudaStepInputs CudaBackend::InputsOf(const Plan& plan, const Point& point, int r
           .plan = plan,
           .point = point,
           .rank = rank,
-          .shard = options_.shard,
+          .shard = options_.shard || options_.experts_only,
           .layers_kept = layers_kept,
+          .experts_only = options_.experts_only,
           .data = data()};
 }
 
@@ -111,7 +112,7 @@ absl::Status CudaBackend::CheckPlan(const Plan& plan, const Point& point, const 
   LASTFLOP_RETURN_IF_ERROR(CheckCudaSupport(options_.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(options_.model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(options_.model, plan, point));
-  if (!options_.shard && plan.num_ranks() > gang.num_ranks()) {
+  if (!options_.shard && !options_.experts_only && plan.num_ranks() > gang.num_ranks()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the plan needs ", plan.num_ranks(), " ranks and the gang has ", gang.num_ranks()));
   }
@@ -142,9 +143,10 @@ absl::StatusOr<double> CudaBackend::BytesOfPair(const Plan& baseline, const Plan
       shared[key] = std::max(shared[key], of_key);
     }
     if (rank < plan->num_ranks()) {
-      LASTFLOP_ASSIGN_OR_RETURN(
-          const Step step,
-          MakeStep(options_.model, *plan, point, rank, {.layers_kept = layers_kept, .load = {}}));
+      LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(options_.model, *plan, point, rank,
+                                                          {.layers_kept = layers_kept,
+                                                           .load = {},
+                                                           .experts_only = options_.experts_only}));
       bytes += OwnBytesOf(step);
     }
   }
@@ -197,7 +199,8 @@ absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant
 }
 
 absl::Status CudaBackend::ConnectNccl(const Plan& plan, Gang& gang) {
-  if (options_.shard || plan.parallel.tensor == 1 || context_.nccl != nullptr) {
+  if (options_.shard || options_.experts_only || plan.parallel.tensor == 1 ||
+      context_.nccl != nullptr) {
     return absl::OkStatus();
   }
   if (plan.parallel.tensor != gang.num_ranks()) {

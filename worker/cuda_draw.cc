@@ -14,8 +14,9 @@
 namespace lastflop {
 
 absl::StatusOr<std::unique_ptr<CudaDrawer>> CudaDrawer::Create(CudaStep& step, CudaContext& context,
-                                                               uint64_t data_seed) {
-  std::unique_ptr<CudaDrawer> drawer(new CudaDrawer(step, context, data_seed));
+                                                               uint64_t data_seed,
+                                                               bool most_loaded) {
+  std::unique_ptr<CudaDrawer> drawer(new CudaDrawer(step, context, data_seed, most_loaded));
   std::vector<int> layers;
   for (const int layer : step.step.layers) {
     if (step.model.layer_kinds[static_cast<size_t>(layer)] == LayerKind::kMoe) {
@@ -39,7 +40,15 @@ absl::StatusOr<std::unique_ptr<CudaDrawer>> CudaDrawer::Create(CudaStep& step, C
   return drawer;
 }
 
-absl::Status CudaDrawer::DrawTokens(int64_t draw) {
+absl::Status CudaDrawer::DrawInput(int64_t draw) {
+  if (step_.step.experts_only) {
+    std::vector<Bf16> rows(static_cast<size_t>(step_.step.num_tokens * step_.model.hidden_size));
+    DrawActivations(data_seed_, draw, rows);
+    return CudaStatus(
+        cudaMemcpyAsync(step_.tensors.at(step_.step.input)->data(), rows.data(),
+                        rows.size() * sizeof(Bf16), cudaMemcpyHostToDevice, context_.stream.get()),
+        "copying activations");
+  }
   const int64_t first = step_.first_sequence() * QueryTokens(step_.plan, step_.point);
   const std::vector<int32_t> ids =
       DrawTokenIds(data_seed_, draw, first, step_.step.num_tokens, step_.model.vocab_size);
@@ -112,7 +121,7 @@ absl::Status CudaDrawer::SwapGroups(const std::vector<int64_t>& group_of_layer) 
 }
 
 absl::StatusOr<RealisedRouting> CudaDrawer::Draw(int64_t draw) {
-  LASTFLOP_RETURN_IF_ERROR(DrawTokens(draw));
+  LASTFLOP_RETURN_IF_ERROR(DrawInput(draw));
   RealisedRouting realised;
   if (step_.num_moe_layers() == 0) {
     LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
@@ -124,15 +133,10 @@ absl::StatusOr<RealisedRouting> CudaDrawer::Draw(int64_t draw) {
   LASTFLOP_RETURN_IF_ERROR(Route());
   LASTFLOP_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> experts, ChosenExperts());
   std::vector<std::vector<ExpertLoad>> loads = LoadsOf(experts);
-  if (step_.shard && step_.layout.expert_groups > 1) {
+  if (most_loaded_ && step_.layout.expert_groups > 1) {
     std::vector<int64_t> most_loaded;
     for (const std::vector<ExpertLoad>& of_layer : loads) {
-      // Time at small batches is bytes: unique experts first, pairs among equals.
-      const auto most = std::max_element(
-          of_layer.begin(), of_layer.end(), [](const ExpertLoad& a, const ExpertLoad& b) {
-            return std::pair(a.unique_experts, a.pairs) < std::pair(b.unique_experts, b.pairs);
-          });
-      most_loaded.push_back(most - of_layer.begin());
+      most_loaded.push_back(MostLoadedRank(of_layer));
     }
     LASTFLOP_RETURN_IF_ERROR(SwapGroups(most_loaded));
     LASTFLOP_RETURN_IF_ERROR(Route());

@@ -23,22 +23,23 @@ struct RealisedRouting {
 // Makes inputs and routing of draws on the device.
 class CudaDrawer {
  public:
-  // Copies what does not depend on the draw there. `step` and `context` outlive the drawer.
+  // Copies what does not depend on the draw there. `step` and `context` outlive the drawer. With
+  // `most_loaded` each layer's most loaded group of experts takes the place of the rank's own.
   static absl::StatusOr<std::unique_ptr<CudaDrawer>> Create(CudaStep& step, CudaContext& context,
-                                                            uint64_t data_seed);
+                                                            uint64_t data_seed, bool most_loaded);
 
-  // Token ids and router scores of `draw`, and what they route. Waits for the device. Of a shard,
-  // each layer's most loaded group of experts takes the place of the rank's own.
+  // Token ids (of experts alone: activations) and router scores of `draw`, and what they route.
+  // Waits for the device.
   absl::StatusOr<RealisedRouting> Draw(int64_t draw);
 
   // Experts by layer, [num_tokens, top_k] each, of the last run.
   absl::StatusOr<std::vector<std::vector<int32_t>>> ChosenExperts();
 
  private:
-  CudaDrawer(CudaStep& step, CudaContext& context, uint64_t data_seed)
-      : step_(step), context_(context), data_seed_(data_seed) {}
+  CudaDrawer(CudaStep& step, CudaContext& context, uint64_t data_seed, bool most_loaded)
+      : step_(step), context_(context), data_seed_(data_seed), most_loaded_(most_loaded) {}
 
-  absl::Status DrawTokens(int64_t draw);
+  absl::Status DrawInput(int64_t draw);
   absl::Status Route();
   absl::Status SwapGroups(const std::vector<int64_t>& group_of_layer);
   std::vector<std::vector<ExpertLoad>> LoadsOf(
@@ -47,6 +48,7 @@ class CudaDrawer {
   CudaStep& step_;
   CudaContext& context_;
   const uint64_t data_seed_;
+  const bool most_loaded_;
   RouterScorePlan scores_;
   DeviceBuffer tables_;
   DeviceBuffer swap_;  // Scores of one group of a layer.

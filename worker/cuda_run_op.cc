@@ -211,6 +211,9 @@ bool RunsOnDevice(const CudaStep& step, const Op& op) {
   if (std::holds_alternative<AllReduceShape>(op.shape)) {
     return !step.shard;
   }
+  if (std::holds_alternative<RouterShape>(op.shape)) {
+    return !step.step.experts_only;  // A draw has made the routing.
+  }
   return !std::holds_alternative<PermuteShape>(op.shape) || HasDevicePairs(step);
 }
 

@@ -296,9 +296,11 @@ absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInpu
   if (inputs.rank >= inputs.plan.num_ranks()) {
     return buffers;
   }
-  LASTFLOP_ASSIGN_OR_RETURN(const Step step,
-                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
-                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const Step step,
+      MakeStep(
+          inputs.model, inputs.plan, inputs.point, inputs.rank,
+          {.layers_kept = inputs.layers_kept, .load = {}, .experts_only = inputs.experts_only}));
   const Layout layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
   // Every weight and cache once, by what it is: the sizes are those of step/tensors.h, which the
   // fit check uses.
@@ -342,9 +344,11 @@ absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inp
   if (inputs.rank >= inputs.plan.num_ranks()) {
     return step;
   }
-  LASTFLOP_ASSIGN_OR_RETURN(step->step,
-                            MakeStep(inputs.model, inputs.plan, inputs.point, inputs.rank,
-                                     {.layers_kept = inputs.layers_kept, .load = {}}));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step->step,
+      MakeStep(
+          inputs.model, inputs.plan, inputs.point, inputs.rank,
+          {.layers_kept = inputs.layers_kept, .load = {}, .experts_only = inputs.experts_only}));
   step->layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
   OpLoader loader(inputs, *step, store, context);
   step->ops.resize(step->step.ops.size());

@@ -117,6 +117,7 @@ struct CudaStepInputs {
   int rank = 0;
   bool shard = false;
   int64_t layers_kept = 0;
+  bool experts_only = false;
   WeightData data;
 };
 

@@ -17,6 +17,7 @@
 #include "common/parent_process.h"
 #include "worker/child_service.h"
 #include "worker/print.h"
+#include "worker/run_kernel_bench.h"
 #include "worker/worker_client.h"
 
 namespace lastflop {
@@ -69,6 +70,7 @@ int Main(int argc, char** argv) {
   WorkerOptions options;
   std::string token_file;
   std::string print;
+  std::string bench_file;
   int child_of = 0;
   int parent_pid = 0;
   app.add_option("--server", options.channel.server,
@@ -86,6 +88,8 @@ int Main(int argc, char** argv) {
   app.add_option(
       "--print", print,
       "Say what this host has and exit: devices, machine (of --device), kernels or doctor");
+  app.add_option("--bench", bench_file,
+                 "Time the expert kernels as a file says (`lastflop kernels bench`) and exit");
   app.add_option(std::string(kChildFlag), child_of)->group("");  // Hidden: for workers themselves.
   try {
     app.parse(argc, argv);
@@ -98,6 +102,9 @@ int Main(int argc, char** argv) {
   }
   if (!print.empty()) {
     return PrintAboutHost(print, options.device);
+  }
+  if (!bench_file.empty()) {
+    return PrintKernelBench(bench_file);
   }
   if (options.channel.server.empty() || !IsDevice(options.device)) {
     std::cerr << "lastflop-worker: --server ADDR and --device cpu:N or cuda:N are needed; got "

@@ -1,5 +1,6 @@
 #include "worker/token_ids.h"
 
+#include <cmath>
 #include <cstddef>
 
 #include "common/random.h"
@@ -16,6 +17,15 @@ std::vector<int32_t> DrawTokenIds(uint64_t seed, int64_t draw, int64_t first, in
     ids[static_cast<size_t>(i)] = static_cast<int32_t>(random % static_cast<uint64_t>(vocab_size));
   }
   return ids;
+}
+
+void DrawActivations(uint64_t seed, int64_t draw, std::span<Bf16> out) {
+  constexpr uint64_t kActivationStream = 0x6163746976ULL;
+  const float amplitude = std::sqrt(3.0F);
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] =
+        ToBf16(TrueWeight(seed, kActivationStream + static_cast<uint64_t>(draw), i, amplitude));
+  }
 }
 
 }  // namespace lastflop

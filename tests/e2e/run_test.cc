@@ -97,6 +97,34 @@ TEST(RunTest, GoesOnAfterAnInterrupt) {
   EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
 }
 
+TEST(KernelsTest, BenchTimesTheExpertsOfAModel) {
+  const TestFolder folder;
+  const std::string model =
+      folder.Write("tiny.yaml",
+                   "schema: 1\nname: tiny\nhidden_size: 64\nvocab_size: 251\nnum_layers: 2\n"
+                   "num_experts: 8\ntop_k: 2\nmoe_intermediate_size: 64\n"
+                   "attention: {kind: gqa, num_heads: 4, num_kv_heads: 2, head_dim: 16}\n"
+                   "router: {scoring: softmax, renormalize: true}\n"
+                   "formats: {experts: int4_g32}\n");
+  Program bench(folder.path(), "lastflop",
+                {"kernels", "bench", "--model", model, "--tensor", "2", "--weights", "bf16",
+                 "--batch", "1,5", "--samples", "2", "--device", "cpu:0", "-o", "json"});
+  ASSERT_EQ(bench.Wait(), 0) << bench.Err();
+  const json rows = json::parse(bench.Out()).at("rows");
+  ASSERT_EQ(rows.size(), 4u);
+  for (const json& row : rows) {
+    EXPECT_EQ(row.at("reason"), "") << row.dump();
+    EXPECT_GT(row.at("us").get<double>(), 0);
+    EXPECT_GT(row.at("unique_experts").get<double>(), 0);
+    EXPECT_LT(row.at("error").get<double>(), 0.02);
+  }
+
+  Program refused(folder.path(), "lastflop",
+                  {"kernels", "bench", "--model", model, "--expert", "7"});
+  EXPECT_EQ(refused.Wait(), 2);
+  EXPECT_THAT(refused.Err(), HasSubstr("mod 7"));
+}
+
 TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   const TestFolder folder;
   Program unknown(folder.path(), "lastflop", {"rnu"});

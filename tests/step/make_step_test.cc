@@ -120,6 +120,22 @@ TEST(MakeStepTest, LeavesSwigluToTheGroupedKernelAndNotToThePlainOne) {
   EXPECT_EQ(Find(plain, "moe.gate_up").out, Tensor::kExpertGateUp);
 }
 
+TEST(MakeStepTest, KeepsOfExpertsAloneWhatLiesBetweenIdsAndSum) {
+  Plan plan;
+  plan.parallel.tensor = 8;
+  const auto step = MakeStep(KimiModel(), plan, Decode(4, 100), 0,
+                             {.layers_kept = 1, .load = {}, .experts_only = true});
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_THAT(NamesOfLayer(*step, 1),
+              ElementsAre("router.top_k", "moe.permute", "moe.gate_up", "moe.down", "moe.combine"));
+  EXPECT_EQ(step->ops.size(), 5u);
+  EXPECT_EQ(step->input, Tensor::kNormed);
+  EXPECT_EQ(step->output, Tensor::kHidden);
+  // Nobody makes the shared experts' output.
+  EXPECT_FALSE(ShapeOf<CombineShape>(*step, "moe.combine").add_shared);
+  EXPECT_FALSE(TensorBytes(*step).contains(Tensor::kSharedOut));
+}
+
 TEST(MakeStepTest, SlicesExpertsWithTensorAndKeepsThemWholeWithExpert) {
   Plan sliced;
   sliced.parallel.tensor = 8;

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
+#include "worker/kernel_bench.h"
 
 namespace lastflop {
 namespace {
@@ -131,6 +132,31 @@ TEST_F(CudaBackendTest, NamesWhatItCannotHonour) {
     EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << arm.status();
     EXPECT_NE(arm.status().message().find(fields[0].first), absl::string_view::npos)
         << arm.status();
+  }
+}
+
+TEST_F(CudaBackendTest, TimesExpertsAloneOfOneRankOfMany) {
+  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kMla));
+  options.experts_only = true;
+  options.layers_kept = 2;
+  KernelBenchRequest request;
+  request.model = options.model;
+  request.tensor = 2;
+  request.expert = 2;
+  request.batches = {1, 6};
+  request.samples = 3;
+  Machine machine = options.machine;
+  machine.backend = "cuda";
+  const auto backend = MakeBackend(options);
+  const auto rows = BenchKernels(request, machine, *backend);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 4u);
+  for (const KernelBenchRow& row : *rows) {
+    if (row.kernel == "grouped") {
+      EXPECT_EQ(row.reason, "");
+      EXPECT_GT(row.us.value_or(0), 0);
+    }
+    EXPECT_EQ(row.us.has_value(), row.reason.empty()) << row.reason;
   }
 }
 

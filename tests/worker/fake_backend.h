@@ -59,6 +59,7 @@ class FakeArm : public Arm {
   std::string effective_note() const override { return "fake"; }
   double tokens_per_step() const override { return script_.tokens_per_step; }
   double unique_experts() const override { return 8; }
+  ExpertLoad load() const override { return {}; }
   double imbalance() const override { return 1; }
   double capture_us() const override { return 0; }
   double least_possible_us() const override { return script_.least_possible_us; }
