@@ -32,6 +32,8 @@ int ExportCommand(const IdFlags& flags, Io& io);
 int WorkersCommand(const ListFlags& flags, Io& io);
 int LogsCommand(const LogsFlags& flags, Io& io);
 int ModelCommand(const ModelFlags& flags, Io& io);
+int PredictCommand(const PredictFlags& flags, Io& io);
+int ImportCommand(const ImportFlags& flags, Io& io);
 int KernelsCommand(const HostFlags& flags, Io& io);
 int KernelBenchCommand(const KernelBenchFlags& flags, Io& io);
 int DoctorCommand(const HostFlags& flags, Io& io);

@@ -89,6 +89,23 @@ struct ModelFlags {
   std::string format = "table";
 };
 
+struct PredictFlags {
+  std::string rows;
+  std::vector<std::string> calibration;  // Files; empty: the default one, if it is there.
+  std::vector<std::string> column_map;   // theirs=ours
+  std::string held_out;                  // "" or COLUMN[=VALUE]
+  bool warm = false;
+  std::string format = "table";
+};
+
+struct ImportFlags {
+  std::string file;
+  std::string into;    // "": the default calibration file.
+  std::string origin;  // "": the file's name.
+  std::vector<std::string> column_map;
+  bool warm = false;
+};
+
 struct HostFlags {
   std::string format = "table";
 };

@@ -41,6 +41,8 @@ struct AllFlags {
   ModelFlags model;
   HostFlags kernels, doctor;
   KernelBenchFlags bench;
+  PredictFlags predict;
+  ImportFlags imported;
 };
 
 // Without --fidelity: what a preview has.
@@ -173,6 +175,20 @@ void Declare(CLI::App& app, AllFlags& flags) {
   CLI::App* model = verb("model");
   model->add_option("FILE", flags.model.file)->required();
   AddFormat(*model, flags.model.format, {"table", "json"});
+  CLI::App* predict = verb("predict");
+  predict->add_option("--rows", flags.predict.rows)->required();
+  auto* calibration =
+      predict->add_option("--calibration", flags.predict.calibration)->allow_extra_args(false);
+  predict->add_option("--map", flags.predict.column_map)->allow_extra_args(false);
+  predict->add_option("--held-out", flags.predict.held_out)->excludes(calibration);
+  predict->add_flag("--warm", flags.predict.warm);
+  AddFormat(*predict, flags.predict.format, RowFormats());
+  CLI::App* imported = verb("import");
+  imported->add_option("FILE", flags.imported.file)->required();
+  imported->add_option("--into", flags.imported.into);
+  imported->add_option("--origin", flags.imported.origin);
+  imported->add_option("--map", flags.imported.column_map)->allow_extra_args(false);
+  imported->add_flag("--warm", flags.imported.warm);
   CLI::App* kernels = verb("kernels");
   AddFormat(*kernels, flags.kernels.format, RowFormats());
   AddBench(*kernels, flags.bench);
@@ -198,6 +214,8 @@ int Dispatch(const CLI::App& app, const AllFlags& flags, Io& io) {
   if (verb == "workers") return WorkersCommand(flags.workers, io);
   if (verb == "logs") return LogsCommand(flags.logs, io);
   if (verb == "model") return ModelCommand(flags.model, io);
+  if (verb == "predict") return PredictCommand(flags.predict, io);
+  if (verb == "import") return ImportCommand(flags.imported, io);
   if (verb == "kernels") {
     return chosen.get_subcommands().empty() ? KernelsCommand(flags.kernels, io)
                                             : KernelBenchCommand(flags.bench, io);

@@ -19,6 +19,9 @@ constexpr double kCurveBandwidth = 4.8e6;  // Bytes/us of the H200, where the cu
 constexpr double kTileColumns = 128;       // Of the grouped products: narrower parts are padded.
 constexpr double kEighty = 1.28;           // Standard deviations that hold 80% of a normal.
 
+constexpr double kMostRows = 8;            // Times the curves' rows: beyond, tiles are full.
+constexpr double kRestrictedChoice = 1.6;  // H200: opportunistic-experts of both campaigns.
+
 // Fitted by least squares of log times, robust loss, to the ops of the four H200 campaigns (six
 // points each; 12 to 108 values a family).
 OpCurves MakeH200Curves() {
@@ -46,7 +49,7 @@ OpCurves MakeH200Curves() {
   set(OpFamily::kExpertGemmBf16, {2.89, 0.879, 0.070, 2.53, 2, false, 0, 0, 0.11});
   set(OpFamily::kExpertGemmInt4, {3.63, 0.677, 0.206, 2.09, 1, false, 0, 0, 0.06});
   set(OpFamily::kFusedMoe, {7.0, 0.385, 0.10, 2.0, 1, false, 0, 0, 0.10});
-  set(OpFamily::kDequant, {3.0, 0.60, 1.0, 2.5, 1, false, 0, 0, 0.25});
+  set(OpFamily::kDequant, {18.0, 0.80, 1.0, 4.0, 1, false, 0, 0, 0.15});
   set(OpFamily::kSwiglu, {1.55, 0.5, 0.47, 4.0, 1, false, 0, 0, 0.17});
   set(OpFamily::kCombine, {2.51, 0.5, 0.0038, 50.0, 1, false, 0, 0, 0.12});
   set(OpFamily::kNcclAllReduce, {6.74, 0.366, 1.0, 2.9, 1, false, 0, 0, 0.15});
@@ -56,20 +59,27 @@ OpCurves MakeH200Curves() {
   return curves;
 }
 
-// The factor on a family's latency: attention splits its cache over fewer blocks when heads are
-// many, the choice of experts scans all of them.
+// The factor on a family's latency: attention splits its cache over fewer blocks when there are
+// many rows of queries for a cached head, the choice of experts scans all of them, and twice where
+// a batch's tokens restrict each other.
 double LatencyFactor(const OpShape& shape, const OpCurve& curve) {
   if (const auto* attention = std::get_if<AttentionShape>(&shape)) {
-    // Scored heads per cached head: a gqa block serves one cached head, an MLA block all.
+    // In units of what the curves have: 8 heads on MLA's one cached head, 4 on one of gqa.
     const double heads = attention->kind == AttentionKind::kMla
                              ? static_cast<double>(attention->num_heads) / 8
                              : static_cast<double>(attention->num_heads) /
                                    static_cast<double>(attention->num_kv_heads) / 4;
+    // Several new tokens of a sequence (speculation) are as many more rows; a prompt fills tiles.
+    const double rows =
+        std::min(heads * static_cast<double>(attention->query_tokens), std::max(heads, kMostRows));
     const double sequences = std::min(static_cast<double>(attention->num_sequences), 4.0);
-    return std::pow(heads, curve.latency_exponent) * std::pow(sequences, curve.batch_exponent);
+    return std::pow(rows, curve.latency_exponent) * std::pow(sequences, curve.batch_exponent);
   }
   if (const auto* router = std::get_if<RouterShape>(&shape)) {
-    return std::pow(static_cast<double>(router->num_experts) / 128, curve.latency_exponent);
+    const bool restricts =
+        router->opportunistic_keep > 0 && router->opportunistic_keep < router->top_k;
+    return std::pow(static_cast<double>(router->num_experts) / 128, curve.latency_exponent) *
+           (restricts ? kRestrictedChoice : 1);
   }
   return 1;
 }

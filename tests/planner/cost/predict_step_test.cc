@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/step/test_models.h"
 
@@ -86,6 +90,74 @@ TEST(PredictStepTest, ComesWithinTenPercentOfTheCommittedKimiBaselines) {
 
 TEST(PredictStepTest, ComesWithinTenPercentOfTheCommittedQwenBaselines) {
   ExpectNear(QwenModel(), kQwenSteps);
+}
+
+// An intervention of a committed campaign: speedups in tokens at batches 1, 2, 10, 64, 256, 1000.
+struct MeasuredIntervention {
+  const char* field;
+  const char* value;
+  std::array<double, 6> speedups;
+};
+
+constexpr MeasuredIntervention kKimiInterventions[] = {
+    {"decode.speculative.draft_tokens", "2", {1.736, 1.625, 1.431, 1.245, 1.155, 0.833}},
+    {"launch.graph", "piecewise", {0.960, 0.971, 0.974, 0.986, 0.991, 0.984}},
+    {"launch.graph", "none", {0.856, 0.887, 0.903, 0.946, 0.962, 0.980}},
+    {"parallel.expert", "8", {0.929, 0.917, 0.888, 0.909, 0.940, 0.909}},
+    {"moe.dequant", "separate", {0.663, 0.625, 0.436, 0.320, 0.293, 0.463}},
+    {"moe.expert_activation", "opportunistic:4", {0.986, 0.993, 1.070, 1.120, 1.079, 1.041}}};
+constexpr MeasuredIntervention kQwenInterventions[] = {
+    {"decode.speculative.draft_tokens", "2", {1.854, 1.791, 1.673, 1.630, 1.059, 1.113}},
+    {"parallel.expert", "8", {0.958, 0.951, 0.967, 0.984, 1.000, 0.954}},
+    {"launch.graph", "piecewise", {0.953, 0.953, 0.960, 0.969, 0.971, 0.987}},
+    {"launch.graph", "none", {0.761, 0.736, 0.874, 0.920, 0.924, 0.963}},
+    {"moe.expert_activation", "opportunistic:4", {0.989, 0.992, 1.024, 1.027, 0.982, 0.984}},
+    {"moe.weights", "int4_g32", {1.008, 1.012, 1.064, 1.109, 1.062, 1.167}}};
+
+double PredictedSpeedup(const Model& model, const MeasuredIntervention& intervention,
+                        const Point& point) {
+  const Plan baseline = TensorPlan(8);
+  Plan variant = baseline;
+  variant.speculative.acceptance = 0.7;
+  variant.speculative.draft_cost = 0.05;
+  EXPECT_TRUE(SetPlanField(intervention.field, intervention.value, variant).ok());
+  const auto before = PredictStep(model, H200x8(), baseline, point);
+  const auto after = PredictStep(model, H200x8(), variant, point);
+  EXPECT_TRUE(before.ok() && after.ok()) << intervention.field;
+  return before.ok() && after.ok() ? after->tokens_per_s / before->tokens_per_s : 0;
+}
+
+// Kendall's tau between predicted and measured speedups, in geometric mean over the points.
+double OrderAgreement(const Model& model, std::span<const MeasuredIntervention> interventions) {
+  constexpr std::pair<int64_t, int64_t> kPoints[] = {{1, 4096},  {2, 4096},  {10, 4096},
+                                                     {64, 4096}, {256, 512}, {1000, 512}};
+  std::vector<std::pair<double, double>> pairs;
+  for (const MeasuredIntervention& intervention : interventions) {
+    double measured = 0;
+    double predicted = 0;
+    for (size_t i = 0; i < std::size(kPoints); ++i) {
+      measured += std::log(intervention.speedups[i]);
+      predicted += std::log(
+          PredictedSpeedup(model, intervention, DecodePoint(kPoints[i].first, kPoints[i].second)));
+    }
+    pairs.emplace_back(measured, predicted);
+  }
+  double agreement = 0;
+  double num = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const double product =
+          (pairs[i].first - pairs[j].first) * (pairs[i].second - pairs[j].second);
+      agreement += product > 0 ? 1 : -1;
+      num += 1;
+    }
+  }
+  return agreement / num;
+}
+
+TEST(PredictStepTest, OrdersTheInterventionsOfTheCommittedCampaigns) {
+  EXPECT_GE(OrderAgreement(KimiModel(), kKimiInterventions), 0.8);
+  EXPECT_GE(OrderAgreement(QwenModel(), kQwenInterventions), 0.8);
 }
 
 TEST(PredictStepTest, CategoriesSumToTheStep) {
