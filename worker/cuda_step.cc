@@ -112,7 +112,11 @@ class OpLoader {
   absl::Status LoadShape(const PermuteShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(shape));
     if (step_.pairs_memory == nullptr) {
-      const int tile_tokens = PairTileTokens(shape);
+      // Separately dequantized experts are read as bf16.
+      const WeightStorage read = step_.plan.moe.dequant == Dequant::kSeparate
+                                     ? WeightStorage{}
+                                     : ExpertStorage(step_.model, step_.plan);
+      const int tile_tokens = PairTileTokens(shape, read);
       LASTFLOP_ASSIGN_OR_RETURN(
           step_.pairs_memory,
           SharedScratch("pairs", static_cast<size_t>(PairsBytes(shape, tile_tokens)), store_));

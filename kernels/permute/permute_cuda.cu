@@ -308,12 +308,17 @@ CudaPairs PlaceIn(const PermuteShape& shape, int tile_tokens, Place& place) {
 
 }  // namespace
 
-int PairTileTokens(const PermuteShape& shape) {
+int PairTileTokens(const PermuteShape& shape, const WeightStorage& weights) {
   // Mean pairs of an expert, counted over the model's experts: a rank's share of them does not
-  // change it.
+  // change it. Limits from H200 timings of every tile (docs/kernels/grouped_gemm.md): a wider tile
+  // costs int4 its instructions for tokens that are not there, and bf16, which only waits for
+  // memory, nothing.
   const double mean = static_cast<double>(NumSlots(shape)) /
                       static_cast<double>(std::max<int64_t>(1, shape.num_experts));
-  return mean <= 6 ? 8 : mean <= 12 ? 16 : mean <= 32 ? 32 : 64;
+  if (weights.format == WeightFormat::kBf16) {
+    return mean <= 4 ? 8 : mean <= 8 ? 16 : mean <= 32 ? 32 : 64;
+  }
+  return mean <= 6 ? 8 : mean <= 17 ? 16 : mean <= 32 ? 32 : 64;
 }
 
 int64_t PairsBytes(const PermuteShape& shape, int tile_tokens) {

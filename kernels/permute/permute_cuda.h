@@ -39,8 +39,9 @@ struct CudaPairs {
   const int32_t* num_pairs() const { return offsets + num_local_experts; }
 };
 
-// Tokens of a tile that suit the expected load of an expert: 8, 16, 32 or 64.
-int PairTileTokens(const PermuteShape& shape);
+// Tokens of a tile that suit the expected load of an expert and what its weights are stored in: 8,
+// 16, 32 or 64. Tuned on an H200; elsewhere it is a guess.
+int PairTileTokens(const PermuteShape& shape, const WeightStorage& weights);
 
 // Memory of a CudaPairs, and the struct that lies in it. `memory` is 256-byte aligned.
 int64_t PairsBytes(const PermuteShape& shape, int tile_tokens);
