@@ -2,7 +2,10 @@
 
 #include <nccl.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +17,7 @@ namespace lastflop {
 struct Nccl::Api {
   decltype(ncclGetVersion)* get_version = nullptr;
   decltype(ncclGetUniqueId)* get_unique_id = nullptr;
-  decltype(ncclCommInitRank)* init_rank = nullptr;
+  decltype(ncclCommInitRankConfig)* init_rank = nullptr;
   decltype(ncclCommAbort)* abort = nullptr;
   decltype(ncclCommGetAsyncError)* get_async_error = nullptr;
   decltype(ncclAllReduce)* all_reduce = nullptr;
@@ -24,7 +27,7 @@ struct Nccl::Api {
   absl::Status LoadFrom(const SharedLibrary& library) {
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclGetVersion", get_version));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclGetUniqueId", get_unique_id));
-    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclCommInitRank", init_rank));
+    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclCommInitRankConfig", init_rank));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclCommAbort", abort));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclCommGetAsyncError", get_async_error));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclAllReduce", all_reduce));
@@ -43,6 +46,43 @@ struct Nccl::Api {
 
 namespace {
 
+// Sets a variable of the environment, and puts back what was there.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (value.empty()) {
+      return;
+    }
+    if (const char* before = std::getenv(name); before != nullptr) {
+      before_ = before;
+    }
+    is_set_ = true;
+    setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() {
+    if (is_set_) {
+      before_.has_value() ? setenv(name_, before_->c_str(), 1) : unsetenv(name_);
+    }
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+  bool is_set_ = false;
+};
+
+absl::Status CheckTuning(const NcclTuning& tuning) {
+  const char* nvls = std::getenv("NCCL_NVLS_ENABLE");
+  if (tuning.algorithm.rfind("nvls", 0) == 0 && nvls != nullptr && std::string(nvls) == "0") {
+    return absl::UnimplementedError(
+        absl::StrCat("collectives.nccl.algorithm=", tuning.algorithm,
+                     ": NVLink multicast is off in this process (NCCL_NVLS_ENABLE=0)"));
+  }
+  return absl::OkStatus();
+}
+
 ncclComm_t Communicator(void* pointer) { return static_cast<ncclComm_t>(pointer); }
 
 }  // namespace
@@ -58,7 +98,9 @@ Nccl::~Nccl() {
 }
 
 absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Create(int rank, int num_ranks,
-                                                   const Broadcast& broadcast) {
+                                                   const Broadcast& broadcast,
+                                                   const NcclTuning& tuning) {
+  LASTFLOP_RETURN_IF_ERROR(CheckTuning(tuning));
   LASTFLOP_ASSIGN_OR_RETURN(const SharedLibrary library,
                             SharedLibrary::Open("NCCL", {"libnccl.so.2"}));
   auto api = std::make_unique<Api>();
@@ -77,8 +119,16 @@ absl::StatusOr<std::unique_ptr<Nccl>> Nccl::Create(int rank, int num_ranks,
   }
   std::memcpy(id.internal, heard.data(), heard.size());
   ncclComm_t communicator = nullptr;
-  LASTFLOP_RETURN_IF_ERROR(made->api_->Status(
-      made->api_->init_rank(&communicator, num_ranks, id, rank), "meeting the other ranks"));
+  const ScopedVariable algorithm("NCCL_ALGO", tuning.algorithm);
+  const ScopedVariable protocol("NCCL_PROTO", tuning.protocol);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (tuning.channels > 0) {
+    config.minCTAs = static_cast<int>(tuning.channels);
+    config.maxCTAs = static_cast<int>(tuning.channels);
+  }
+  LASTFLOP_RETURN_IF_ERROR(
+      made->api_->Status(made->api_->init_rank(&communicator, num_ranks, id, rank, &config),
+                         "meeting the other ranks"));
   made->communicator_ = communicator;
   return made;
 }

@@ -9,18 +9,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/plan.h"
 
 namespace lastflop {
 
-// A communicator of NCCL, the host's own library, found when first asked for. One a process; calls
-// enqueue on a stream and can be captured in a graph. Not thread-safe.
+// A communicator of NCCL, the host's own library, found when first asked for. Calls enqueue on a
+// stream and can be captured in a graph. Not thread-safe.
 class Nccl {
  public:
   // A collective call. `broadcast` gives every rank what rank 0 passes to it (the unique id).
-  // Its waits end when a rank is lost, after NCCL's own timeout at the latest.
+  // Its waits end when a rank is lost, after NCCL's own timeout at the latest. `tuning` is for this
+  // communicator alone: NCCL_ALGO and NCCL_PROTO, which NCCL reads whenever it makes one, are set
+  // meanwhile. Unimplemented for NVLink multicast where NCCL_NVLS_ENABLE=0 forbids it.
   using Broadcast = std::function<absl::StatusOr<std::string>(const std::string& bytes)>;
   static absl::StatusOr<std::unique_ptr<Nccl>> Create(int rank, int num_ranks,
-                                                      const Broadcast& broadcast);
+                                                      const Broadcast& broadcast,
+                                                      const NcclTuning& tuning = {});
   ~Nccl();
 
   // Sums `elements` bf16 values over ranks, in place.
