@@ -41,6 +41,9 @@ absl::StatusOr<std::unique_ptr<Arm>> CudaArm::Create(std::unique_ptr<CudaStep> s
   CpuCommunicator::Options all;
   all.share_cores = false;
   LASTFLOP_ASSIGN_OR_RETURN(arm->all_ranks_, CpuCommunicator::Create(gang, std::move(all)));
+  if (arm->UsesPeers()) {
+    arm->watch_ = parts.context->peers->Watch(gang);
+  }
   LASTFLOP_RETURN_IF_ERROR(arm->Prepare());
   return arm;
 }
@@ -226,6 +229,9 @@ absl::StatusOr<StepTiming> CudaArm::Run() {
   if (parts_.context->nccl != nullptr) {
     LASTFLOP_RETURN_IF_ERROR(parts_.context->nccl->AsyncStatus());
   }
+  if (parts_.context->peers != nullptr) {
+    LASTFLOP_RETURN_IF_ERROR(parts_.context->peers->Check());
+  }
   timing.us += HostMicros() + ModelledMicros();
   timing.throttled = parts_.telemetry->Sample();
   return timing;
@@ -310,8 +316,8 @@ double CudaArm::least_possible_us() const {
 Plan CudaArm::effective_plan() const {
   Plan plan = step_->plan;
   plan.moe.weights = ExpertStorage(step_->model, plan).format;
-  if (plan.collectives.all_reduce == AllReduceAlgorithm::kAuto && plan.parallel.tensor > 1) {
-    plan.collectives.all_reduce = AllReduceAlgorithm::kNccl;
+  if (plan.parallel.tensor > 1 && !step_->shard) {
+    plan.collectives.all_reduce = step_->all_reduce;
   }
   return plan;
 }
@@ -336,6 +342,14 @@ std::string CudaArm::effective_note() const {
   }
   if (!HasDevicePairs(*step_)) {
     notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");
+  }
+  if (step_->plan.collectives.fuse_norm) {
+    notes.push_back("all_reduce ops launch nothing: the norms after them reduce in one kernel");
+  }
+  if (parts_.context->peers == nullptr && !parts_.context->peers_status.ok() &&
+      step_->plan.collectives.all_reduce == AllReduceAlgorithm::kAuto) {
+    notes.push_back(
+        absl::StrCat("all-reduce by NCCL: ", std::string(parts_.context->peers_status.message())));
   }
   if (pieces_.size() > 1) {
     notes.push_back(absl::StrCat(std::count_if(pieces_.begin(), pieces_.end(),

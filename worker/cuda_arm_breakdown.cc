@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -90,6 +91,11 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
   }
   std::vector<OpTimes> runs;
   bool has_cupti = true;
+  CudaPeerCommunicator* const peers = UsesPeers() ? parts_.context->peers.get() : nullptr;
+  if (peers != nullptr) {
+    peers->SetStamping(true);
+    LASTFLOP_RETURN_IF_ERROR(peers->ResetStamps(stream().get()));
+  }
   for (int i = 0; i < num_samples; ++i) {
     LASTFLOP_RETURN_IF_ERROR(StartTogether());
     if (step_->is_idle()) {
@@ -108,7 +114,16 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     }
     runs.push_back(*std::move(times));
   }
-  is_captured_ = false;  // The graphs that were made under a trace are not those that are timed.
+  is_captured_ = false;   // The graphs that were made under a trace are not those that are timed.
+  double wait_share = 0;  // Of the kernels that reduce: waiting for a late rank.
+  if (peers != nullptr) {
+    peers->SetStamping(false);
+    LASTFLOP_ASSIGN_OR_RETURN(const CudaPeerCommunicator::Stamps stamps,
+                              peers->ReadStamps(stream().get()));
+    wait_share = stamps.share();
+  }
+  double wait_us = 0;
+  int64_t num_waits = 0;
   const auto median = [&](const auto& of_run) {
     std::vector<double> values;
     for (const OpTimes& run : runs) {
@@ -127,8 +142,15 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
       breakdown.entries.push_back({.category = op.category, .op = op.name});
     }
     const double scale = ScaleOf(i);
-    const double us =
+    double us =
         scale * (median([i](const OpTimes& run) { return run.op_us[i]; }) + modelled_us_[i]);
+    if (peers != nullptr &&
+        (step_->ops[i].reduces_first ||
+         (std::holds_alternative<AllReduceShape>(op.shape) && RunsOnDevice(*step_, op)))) {
+      wait_us += us * wait_share;
+      num_waits += std::llround(scale);
+      us *= 1 - wait_share;
+    }
     idle_us += scale * median([i](const OpTimes& run) { return run.idle_us[i]; });
     BreakdownEntry& entry = breakdown.entries[found->second];
     entry.us += us;
@@ -136,7 +158,13 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     entry.floor_us += scale * FloorMicros(Priced(i), options_.machine);
     breakdown.step_us += us;
   }
-  breakdown.step_us += idle_us;
+  breakdown.step_us += idle_us + wait_us;
+  if (peers != nullptr) {
+    breakdown.entries.push_back({.category = OpCategory::kCollective,
+                                 .op = "all_reduce.wait",
+                                 .us = wait_us,
+                                 .count = num_waits});
+  }
   breakdown.entries.push_back(
       {.category = OpCategory::kHost, .op = "host", .us = idle_us, .count = 1});
   return breakdown;

@@ -9,11 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "collectives/all_reduce_algorithm.h"
 #include "common/status_macros.h"
 #include "common/units.h"
 #include "gpu/cuda_status.h"
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
+#include "worker/cuda_run_op.h"
 #include "worker/cuda_support.h"
 #include "worker/data_checksum.h"
 
@@ -33,6 +35,10 @@ std::string UuidText(const cudaUUID_t& uuid) {
     absl::StrAppend(&text, absl::StrFormat("%02x", static_cast<unsigned char>(uuid.bytes[i])));
   }
   return text;
+}
+
+std::string NcclTuningText(const NcclTuning& tuning) {
+  return absl::StrCat(tuning.algorithm, ",", tuning.protocol, ",", tuning.channels);
 }
 
 std::string VersionText(int version) {
@@ -198,9 +204,16 @@ absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant
   return absl::OkStatus();
 }
 
-absl::Status CudaBackend::ConnectNccl(const Plan& plan, Gang& gang) {
-  if (options_.shard || options_.experts_only || plan.parallel.tensor == 1 ||
-      context_.nccl != nullptr) {
+// Collective calls, the same on every rank: they follow from the plan alone.
+absl::Status CudaBackend::Connect(const Plan& plan, Gang& gang) {
+  if (options_.shard) {
+    return plan.collectives.fuse_norm
+               ? absl::UnimplementedError(
+                     "collectives.fuse_norm=true: one rank that stands for all models its "
+                     "all-reduces, and has none to fuse")
+               : absl::OkStatus();
+  }
+  if (options_.experts_only || plan.parallel.tensor == 1) {
     return absl::OkStatus();
   }
   if (plan.parallel.tensor != gang.num_ranks()) {
@@ -209,20 +222,79 @@ absl::Status CudaBackend::ConnectNccl(const Plan& plan, Gang& gang) {
                                                  "all ",
                                                  gang.num_ranks(), " ranks of a gang"));
   }
+  LASTFLOP_RETURN_IF_ERROR(ConnectNccl(plan.collectives.nccl, gang));
+  return plan.collectives.all_reduce == AllReduceAlgorithm::kNccl ? absl::OkStatus()
+                                                                  : ConnectPeers(plan, gang);
+}
+
+// The untuned one always: what sampling exchanges goes over it.
+absl::Status CudaBackend::ConnectNccl(const NcclTuning& tuning, Gang& gang) {
+  const auto connect = [&](const NcclTuning& with, std::unique_ptr<Nccl>& nccl) -> absl::Status {
+    if (nccl != nullptr) {
+      return absl::OkStatus();
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(
+        nccl, Nccl::Create(
+                  gang.rank(), gang.num_ranks(),
+                  [&](const std::string& bytes) { return gang.BroadcastFromLeader(bytes); }, with));
+    return absl::OkStatus();
+  };
+  LASTFLOP_RETURN_IF_ERROR(connect({}, context_.nccl));
+  return tuning == NcclTuning{} ? absl::OkStatus()
+                                : connect(tuning, context_.tuned_nccl[NcclTuningText(tuning)]);
+}
+
+absl::Status CudaBackend::ConnectPeers(const Plan& plan, Gang& gang) {
+  if (context_.peers == nullptr && context_.peers_status.ok()) {
+    absl::StatusOr<std::unique_ptr<CudaPeerCommunicator>> peers =
+        CudaPeerCommunicator::Create(gang, {});
+    context_.peers_status = peers.status();
+    if (peers.ok()) {
+      context_.peers = *std::move(peers);
+    } else if (!absl::IsUnimplemented(peers.status())) {
+      return peers.status();
+    }
+  }
+  const bool can_do_without =
+      plan.collectives.all_reduce == AllReduceAlgorithm::kAuto && !plan.collectives.fuse_norm;
+  if (context_.peers != nullptr || can_do_without) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("collectives.all_reduce=", ToWord(plan.collectives.all_reduce), ": ",
+                   std::string(context_.peers_status.message())));
+}
+
+// What the all-reduces of a step run as; all have its hidden states' size.
+absl::Status CudaBackend::ResolveCollectives(CudaStep& step) {
+  const Plan::Collectives& collectives = step.plan.collectives;
+  step.nccl = context_.nccl.get();
+  if (step.shard || options_.experts_only || step.plan.parallel.tensor == 1 ||
+      step.is_idle()) {
+    return absl::OkStatus();
+  }
+  const int64_t bytes = step.step.num_tokens * step.model.hidden_size * 2;
   LASTFLOP_ASSIGN_OR_RETURN(
-      context_.nccl, Nccl::Create(gang.rank(), gang.num_ranks(), [&](const std::string& bytes) {
-        return gang.BroadcastFromLeader(bytes);
-      }));
-  return absl::OkStatus();
+      step.all_reduce, ResolveCudaAllReduce(collectives.all_reduce, bytes,
+                                            step.plan.parallel.tensor, context_.peers != nullptr));
+  if (!(collectives.nccl == NcclTuning{})) {
+    step.nccl = context_.tuned_nccl.at(NcclTuningText(collectives.nccl)).get();
+  }
+  return collectives.fuse_norm ? FuseNorms(step, *context_.peers) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Arm>> CudaBackend::Prepare(const Plan& plan, const Point& point,
                                                           Gang& gang) {
   // What every rank finds alike comes first; from the exchange below on, ranks stay together.
   LASTFLOP_RETURN_IF_ERROR(CheckPlan(plan, point, gang));
-  LASTFLOP_RETURN_IF_ERROR(ConnectNccl(plan, gang));
+  LASTFLOP_RETURN_IF_ERROR(Connect(plan, gang));
   absl::StatusOr<std::unique_ptr<CudaStep>> step =
       LoadCudaStep(InputsOf(plan, point, gang.rank(), layers_kept_), *store_, context_);
+  if (step.ok()) {
+    if (const absl::Status resolved = ResolveCollectives(**step); !resolved.ok()) {
+      step = resolved;
+    }
+  }
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> failures,
                             gang.AllGather(step.ok() ? 0.0 : 1.0));
   LASTFLOP_RETURN_IF_ERROR(step.status());

@@ -35,7 +35,10 @@ class CudaBackend final : public Backend {
   absl::Status Open();
   absl::Status CheckPlan(const Plan& plan, const Point& point, const Gang& gang) const;
   absl::Status CheckFits(const Plan& plan, const Point& point) const;
-  absl::Status ConnectNccl(const Plan& plan, Gang& gang);
+  absl::Status Connect(const Plan& plan, Gang& gang);
+  absl::Status ConnectNccl(const NcclTuning& tuning, Gang& gang);
+  absl::Status ConnectPeers(const Plan& plan, Gang& gang);
+  absl::Status ResolveCollectives(CudaStep& step);
   WeightData data() const { return {.seed = options_.data_seed, .zeros = options_.measure.zeros}; }
   CudaStepInputs InputsOf(const Plan& plan, const Point& point, int rank,
                           int64_t layers_kept) const;

@@ -164,6 +164,16 @@ absl::StatusOr<OpCheck> CudaMirror::Check(size_t index, uint64_t sample_seed) {
     return OpCheck{};
   }
   LASTFLOP_RETURN_IF_ERROR(Download(index));
+  if (device_.ops[index].reduces_first) {
+    // The device keeps the ranks' parts; the reference norms their sum.
+    auto& in = host_.tensors.at(op.in);
+    const auto count = static_cast<size_t>(device_.step.num_tokens * device_.model.hidden_size);
+    LASTFLOP_RETURN_IF_ERROR(
+        host_.tensor_ranks
+            ->AllReduce(std::span(reinterpret_cast<uint16_t*>(in.data()), count),
+                        AllReduceAlgorithm::kOneShot)
+            .status());
+  }
   return CheckCpuOp(host_, host_.ops[index], sample_seed, /*after_op=*/nullptr);
 }
 

@@ -67,6 +67,10 @@ class OpRun {
     if (op_.in == op_.out) {
       return LaunchRmsNormParts(s, Out(), gain, stream_);
     }
+    if (cuda_op_.reduces_first) {
+      return context_.peers->AllReduceNorm(s, In(), step_.At<__nv_bfloat16>(op_.in2), gain, Out(),
+                                           stream_);
+    }
     return LaunchRmsNorm(s, In(), step_.At<__nv_bfloat16>(op_.in2), gain, Out(), stream_);
   }
 
@@ -152,7 +156,9 @@ class OpRun {
   }
 
   absl::Status operator()(const AllReduceShape& s) {
-    return context_.nccl->AllReduce(Out(), s.elements, stream_);
+    return step_.all_reduce == AllReduceAlgorithm::kNccl
+               ? step_.nccl->AllReduce(Out(), s.elements, stream_)
+               : context_.peers->AllReduce(Out(), s.elements, step_.all_reduce, stream_);
   }
 
   absl::Status operator()(const AllToAllShape& /*s*/) {
@@ -209,7 +215,7 @@ bool HasDevicePairs(const CudaStep& step) {
 
 bool RunsOnDevice(const CudaStep& step, const Op& op) {
   if (std::holds_alternative<AllReduceShape>(op.shape)) {
-    return !step.shard;
+    return !step.shard && !step.plan.collectives.fuse_norm;
   }
   if (std::holds_alternative<RouterShape>(op.shape)) {
     return !step.step.experts_only;  // A draw has made the routing.
@@ -227,6 +233,24 @@ absl::Status RunCudaOp(CudaStep& step, CudaOp& op, CudaContext& context) {
   }
   return absl::Status(status.code(), absl::StrCat(op.op->name, " in layer ", op.op->layer, ": ",
                                                   std::string(status.message())));
+}
+
+absl::Status FuseNorms(CudaStep& step, const CudaPeerCommunicator& peers) {
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    if (!std::holds_alternative<AllReduceShape>(step.ops[i].op->shape)) {
+      continue;
+    }
+    const Op* next = i + 1 < step.ops.size() ? step.ops[i + 1].op : nullptr;
+    const auto* norm = next == nullptr ? nullptr : std::get_if<NormShape>(&next->shape);
+    if (norm == nullptr || next->in == next->out || next->in != step.ops[i].op->out) {
+      return absl::UnimplementedError(
+          absl::StrCat("collectives.fuse_norm=true: ", step.ops[i].op->name,
+                       " has no norm of its output after it"));
+    }
+    LASTFLOP_RETURN_IF_ERROR(peers.CheckNorm(*norm));
+    step.ops[i + 1].reduces_first = true;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lastflop

@@ -16,4 +16,8 @@ bool HasDevicePairs(const CudaStep& step);
 // kernel reads.
 bool RunsOnDevice(const CudaStep& step, const Op& op);
 
+// Lets each all-reduce of the step run inside the norm after it (collectives.fuse_norm).
+// Unimplemented, with the reason, for an all-reduce without such a norm or rows that do not fit.
+absl::Status FuseNorms(CudaStep& step, const CudaPeerCommunicator& peers);
+
 }  // namespace lastflop

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "collectives/cuda/cuda_peer_communicator.h"
 #include "common/campaign.h"
 #include "common/model.h"
 #include "common/plan.h"
@@ -33,6 +34,10 @@ struct CudaContext {
   Stream stream;
   std::unique_ptr<CublasLt> cublas_lt;
   std::unique_ptr<Nccl> nccl;  // Of all ranks of the gang; null for one.
+  std::map<std::string, std::unique_ptr<Nccl>> tuned_nccl;  // By collectives.nccl, as text.
+  // Of all ranks of the gang; null for one, and where `peers_status` says why not.
+  std::unique_ptr<CudaPeerCommunicator> peers;
+  absl::Status peers_status;
   int num_sms = 0;
 };
 
@@ -56,6 +61,7 @@ struct CudaOp {
   DenseGemm gemm;  // Of GEMMs and head GEMMs.
   PinnedRange pinned;
   PinnedRange down_pinned;
+  bool reduces_first = false;  // A norm that does the all-reduce before it as well.
 
   DeviceKvCache kv() const;
   // Of expert ops: the panels that they read.
@@ -79,6 +85,9 @@ struct CudaStep {
   Point point;
   Layout layout;
   bool shard = false;  // One rank stands for all: collectives are not run.
+  // What plan.collectives.all_reduce runs as, and the communicator where that is nccl.
+  AllReduceAlgorithm all_reduce = AllReduceAlgorithm::kNccl;
+  Nccl* nccl = nullptr;  // Outlives this.
   Step step;
   std::vector<CudaOp> ops;
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "collectives/all_reduce_algorithm.h"
 #include "common/status_macros.h"
 #include "step/layout.h"
 
@@ -84,20 +85,24 @@ absl::Status CheckMoe(const Plan& plan) {
 
 absl::Status CheckCollectives(const Plan& plan) {
   const Plan::Collectives& collectives = plan.collectives;
-  if (plan.parallel.tensor > 1 && collectives.all_reduce != AllReduceAlgorithm::kAuto &&
-      collectives.all_reduce != AllReduceAlgorithm::kNccl) {
-    return Unsupported("collectives.all_reduce", ToWord(collectives.all_reduce),
-                       "reduces with NCCL");
+  if (plan.parallel.tensor > 1) {
+    LASTFLOP_RETURN_IF_ERROR(
+        ResolveCudaAllReduce(collectives.all_reduce, 0, plan.parallel.tensor, true).status());
   }
-  if (!(collectives.nccl == NcclTuning{})) {
+  if (!(collectives.nccl == NcclTuning{}) && collectives.all_reduce != AllReduceAlgorithm::kNccl) {
     return Unsupported("collectives.nccl",
                        absl::StrCat(collectives.nccl.algorithm, ",", collectives.nccl.protocol, ",",
                                     collectives.nccl.channels),
-                       "leaves NCCL its own choice");
+                       "tunes NCCL where collectives.all_reduce is nccl");
   }
-  if (collectives.fuse_norm) {
+  if (collectives.fuse_norm && plan.parallel.tensor == 1) {
     return Unsupported("collectives.fuse_norm", "true",
-                       "has no all-reduce with a norm in the same kernel");
+                       "has no all-reduce to fuse at parallel.tensor=1");
+  }
+  if (collectives.fuse_norm && collectives.all_reduce != AllReduceAlgorithm::kOneShot &&
+      collectives.all_reduce != AllReduceAlgorithm::kAuto) {
+    return Unsupported("collectives.fuse_norm", "true",
+                       "fuses the norm with one_shot (or auto) only");
   }
   if (collectives.fuse_finalize) {
     return Unsupported("collectives.fuse_finalize", "true",

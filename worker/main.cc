@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/parent_process.h"
 #include "worker/child_service.h"
+#include "worker/collective_bench.h"
 #include "worker/print.h"
 #include "worker/run_kernel_bench.h"
 #include "worker/worker_client.h"
@@ -73,6 +74,8 @@ int Main(int argc, char** argv) {
   std::string bench_file;
   int child_of = 0;
   int parent_pid = 0;
+  CollectiveBenchOptions bench;
+  std::vector<std::string> algorithms;
   app.add_option("--server", options.channel.server,
                  "Coordinator: HOST:PORT or unix:PATH (loopback unless --tls-ca is given)");
   app.add_option("--device", options.device, "cpu:0, cpu:1, ... or cuda:0, cuda:1, ...");
@@ -90,6 +93,13 @@ int Main(int argc, char** argv) {
       "Say what this host has and exit: devices, machine (of --device), kernels or doctor");
   app.add_option("--bench", bench_file,
                  "Time the expert kernels as a file says (`lastflop kernels bench`) and exit");
+  app.add_option(
+      "--bench-collectives", bench.rendezvous,
+      "Run one rank of `lastflop collectives bench`, which meets the others at this path");
+  app.add_option("--rank", bench.rank)->group("");
+  app.add_option("--ranks", bench.num_ranks)->group("");
+  app.add_option("--bytes", bench.bytes)->delimiter(',')->group("");
+  app.add_option("--algorithms", algorithms)->delimiter(',')->group("");
   app.add_option(std::string(kChildFlag), child_of)->group("");  // Hidden: for workers themselves.
   try {
     app.parse(argc, argv);
@@ -99,6 +109,21 @@ int Main(int argc, char** argv) {
   }
   if (child_of != 0) {
     return RunChild(child_of);
+  }
+  if (!bench.rendezvous.empty()) {
+    if (parent_pid != 0 && !DieWithParent(parent_pid, SIGTERM)) {
+      return kExitUnreachable;
+    }
+    for (const std::string& algorithm : algorithms) {
+      const auto word = FromWord<AllReduceAlgorithm>(algorithm);
+      if (!word.has_value()) {
+        std::cerr << "lastflop-worker: --algorithms " << algorithm << ": no such algorithm\n";
+        return kExitUsage;
+      }
+      bench.algorithms.push_back(*word);
+    }
+    bench.device = options.device;
+    return RunCollectiveBench(bench);
   }
   if (!print.empty()) {
     return PrintAboutHost(print, options.device);

@@ -1,4 +1,5 @@
 #include "worker/arm.h"
+#include "worker/collective_bencher.h"
 #include "worker/device_probe.h"
 
 namespace lastflop {
@@ -16,6 +17,11 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const BackendOptions&
 }
 
 absl::StatusOr<Machine> ProbeCudaDevice(int /*device_index*/, Machine /*machine*/) {
+  return NoCuda();
+}
+
+absl::StatusOr<std::unique_ptr<CollectiveBencher>> CreateCudaCollectiveBencher(
+    Gang& /*gang*/, int /*device_index*/) {
   return NoCuda();
 }
 
