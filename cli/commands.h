@@ -37,5 +37,6 @@ int ImportCommand(const ImportFlags& flags, Io& io);
 int KernelsCommand(const HostFlags& flags, Io& io);
 int KernelBenchCommand(const KernelBenchFlags& flags, Io& io);
 int DoctorCommand(const HostFlags& flags, Io& io);
+int CollectivesCommand(const CollectivesFlags& flags, Io& io);
 
 }  // namespace lastflop

@@ -106,6 +106,14 @@ struct ImportFlags {
   bool warm = false;
 };
 
+struct CollectivesFlags {
+  std::string device;                   // cpu or cuda; "": cuda where this build sees two GPUs.
+  int ranks = 0;                        // 0: every GPU up to 8; 2 on the CPU.
+  std::vector<int64_t> bytes;           // Empty: the device's own list.
+  std::vector<std::string> algorithms;  // Empty: all that the device has.
+  std::string format = "table";
+};
+
 struct HostFlags {
   std::string format = "table";
 };

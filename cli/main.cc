@@ -43,6 +43,7 @@ struct AllFlags {
   KernelBenchFlags bench;
   PredictFlags predict;
   ImportFlags imported;
+  CollectivesFlags collectives;
 };
 
 // Without --fidelity: what a preview has.
@@ -192,6 +193,18 @@ void Declare(CLI::App& app, AllFlags& flags) {
   CLI::App* kernels = verb("kernels");
   AddFormat(*kernels, flags.kernels.format, RowFormats());
   AddBench(*kernels, flags.bench);
+  CLI::App* bench = verb("collectives")->add_subcommand("bench");
+  bench->set_help_flag();
+  app.get_subcommand("collectives")->require_subcommand(1);
+  bench->add_option("--device", flags.collectives.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  bench->add_option("--ranks", flags.collectives.ranks)->check(CLI::Range(2, 64));
+  bench->add_option("--bytes", flags.collectives.bytes)
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
+  bench->add_option("--algorithms", flags.collectives.algorithms)
+      ->delimiter(',')
+      ->check(CLI::IsMember(WordsOf<AllReduceAlgorithm>()));
+  AddFormat(*bench, flags.collectives.format, RowFormats());
   AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
 }
 
@@ -220,6 +233,7 @@ int Dispatch(const CLI::App& app, const AllFlags& flags, Io& io) {
     return chosen.get_subcommands().empty() ? KernelsCommand(flags.kernels, io)
                                             : KernelBenchCommand(flags.bench, io);
   }
+  if (verb == "collectives") return CollectivesCommand(flags.collectives, io);
   return DoctorCommand(flags.doctor, io);
 }
 
