@@ -20,12 +20,12 @@ absl::StatusOr<AllReduceAlgorithm> ResolveCpuAllReduce(AllReduceAlgorithm asked,
                                                        int64_t ranks);
 
 // What `asked` runs as on GPUs, of which `reach_each_other` says whether they have peer access.
-// `auto` of two ranks is one_shot at every size from 4 B to 64 MiB that was measured on two H200s:
-// 1.9 against NCCL's 5.6 us at 4 B, 190 against 244 at 64 MiB, and two_shot's 199
-// (docs/kernels/all_reduce.md). Of more ranks it is two_shot from where one_shot's further bytes
-// take longer than the second hop, at those GPUs' rates: calculated, not measured. Without peer
-// access it is nccl. A two_shot of fewer packets than ranks is one_shot. Unimplemented, with the
-// reason, for ring, and for one_shot and two_shot without peer access.
+// `auto` of two ranks is one_shot below 12 MiB and two_shot from there on, as measured on two H200s
+// (docs/kernels/all_reduce.md); both are faster than NCCL from 4 B to 64 MiB. Of more ranks it is
+// two_shot from where one_shot's further bytes take longer than the second hop, at those GPUs'
+// rates: calculated, not measured. Without peer access it is nccl. A two_shot of fewer packets than
+// ranks is one_shot. Unimplemented, with the reason, for ring, and for one_shot and two_shot without
+// peer access.
 absl::StatusOr<AllReduceAlgorithm> ResolveCudaAllReduce(AllReduceAlgorithm asked, int64_t bytes,
                                                         int64_t ranks, bool reach_each_other);
 
