@@ -24,8 +24,8 @@ absl::StatusOr<AllReduceAlgorithm> ResolveCpuAllReduce(AllReduceAlgorithm asked,
 // (docs/kernels/all_reduce.md); both are faster than NCCL from 4 B to 64 MiB. Of more ranks it is
 // two_shot from where one_shot's further bytes take longer than the second hop, at those GPUs'
 // rates: calculated, not measured. Without peer access it is nccl. A two_shot of fewer packets than
-// ranks is one_shot. Unimplemented, with the reason, for ring, and for one_shot and two_shot without
-// peer access.
+// ranks is one_shot. Unimplemented, with the reason, for ring, and for one_shot and two_shot
+// without peer access.
 absl::StatusOr<AllReduceAlgorithm> ResolveCudaAllReduce(AllReduceAlgorithm asked, int64_t bytes,
                                                         int64_t ranks, bool reach_each_other);
 

@@ -269,8 +269,7 @@ absl::Status CudaBackend::ConnectPeers(const Plan& plan, Gang& gang) {
 absl::Status CudaBackend::ResolveCollectives(CudaStep& step) {
   const Plan::Collectives& collectives = step.plan.collectives;
   step.nccl = context_.nccl.get();
-  if (step.shard || options_.experts_only || step.plan.parallel.tensor == 1 ||
-      step.is_idle()) {
+  if (step.shard || options_.experts_only || step.plan.parallel.tensor == 1 || step.is_idle()) {
     return absl::OkStatus();
   }
   const int64_t bytes = step.step.num_tokens * step.model.hidden_size * 2;
