@@ -27,7 +27,7 @@ body {
   margin: 0; background: var(--bg); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
-main { max-width: 1400px; margin: 0 auto; padding: 32px 24px 64px; }
+main { max-width: 1600px; margin: 0 auto; padding: 32px 24px 64px; }
 h1 { font-size: 22px; line-height: 1.3; margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 0 0 4px; }
 .question { color: var(--muted); margin: 4px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -43,13 +43,13 @@ section {
 .scroll { overflow-x: auto; margin: 0 -22px; padding: 0 22px; }
 table { border-collapse: collapse; font-size: 13px; width: 100%; font-variant-numeric: tabular-nums; }
 th {
-  text-align: left; font-weight: 500; color: var(--muted); padding: 6px 14px 6px 0;
-  border-bottom: 1px solid var(--line); white-space: nowrap; vertical-align: bottom;
+  text-align: left; font-weight: 500; color: var(--muted); padding: 6px 12px 6px 0;
+  border-bottom: 1px solid var(--line); vertical-align: bottom;
 }
-td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: none; }
 td, td.num { overflow-wrap: break-word; }
-td.num, td.key { white-space: nowrap; }
+td.key, .unit { white-space: nowrap; }
 th.num, td.num { text-align: right; }
 .wide { min-width: 22ch; }
 td small { display: block; color: var(--muted); font-weight: 400; white-space: normal; min-width: 24ch; }

@@ -34,10 +34,21 @@ bool IsFinding(const Column& column) {
          column.title == "claim verdict";
 }
 
+// "1.2x (1.1 to 1.3)" may break before the parenthesis and nowhere else.
+std::string NumberHtml(const std::string& text) {
+  const size_t open = text.find(" (");
+  if (open == std::string::npos) {
+    return absl::StrCat("<span class=\"unit\">", EscapeHtml(text), "</span>");
+  }
+  return absl::StrCat("<span class=\"unit\">", EscapeHtml(text.substr(0, open)),
+                      "</span> <span class=\"unit\">", EscapeHtml(text.substr(open + 1)),
+                      "</span>");
+}
+
 std::string CellHtml(const Column& column, const Cell& cell) {
   constexpr size_t kLongText = 44;
   const char* const kind = column.right ? "num" : (cell.text.size() > kLongText ? "wide" : "key");
-  const std::string text = EscapeHtml(cell.text);
+  const std::string text = column.right ? NumberHtml(cell.text) : EscapeHtml(cell.text);
   const std::string inner =
       IsFinding(column) && cell.text != kNotAvailable
           ? absl::StrCat("<span class=\"pill ", ClassOf(cell.tone), "\">", text, "</span>")
@@ -51,7 +62,7 @@ void AppendTable(const Table& table, std::string& out) {
   out += "<div class=\"scroll\"><table>\n<thead><tr>";
   for (const Column& column : table.columns) {
     absl::StrAppend(&out, "<th scope=\"col\"", column.right ? " class=\"num\"" : "", ">",
-                    EscapeHtml(column.title), "</th>");
+                    column.right ? NumberHtml(column.title) : EscapeHtml(column.title), "</th>");
   }
   out += "</tr></thead>\n<tbody>\n";
   for (const std::vector<Cell>& row : table.rows) {
