@@ -18,7 +18,7 @@ struct AttemptSpec {
   int point_index = 0;
   Plan baseline;
   Plan variant;
-  uint64_t seed = 0;      // Of draws, arm order and checks; the same on every rank.
+  uint64_t seed = 0;      // Of draws and checks; the same on every rank.
   int64_t min_pairs = 1;  // In this launch.
   int64_t max_pairs = 100000;
   std::chrono::milliseconds max_time{1000};  // Timed sampling in this launch.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/hash.h"
 #include "common/status_macros.h"
 #include "common/suggest.h"
 
@@ -35,15 +36,6 @@ absl::StatusOr<std::string> Unescape(absl::string_view text) {
     value += text[i] == 'n' ? '\n' : '\\';
   }
   return value;
-}
-
-uint64_t Fnv1a(absl::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3u;
-  }
-  return hash;
 }
 
 const PlanField* FindField(absl::string_view path) {
@@ -97,7 +89,7 @@ absl::StatusOr<Plan> ParseCanonicalText(absl::string_view text) {
 }
 
 std::string PlanHash(const Plan& plan) {
-  return absl::StrFormat("%016x", Fnv1a(CanonicalText(plan)));
+  return absl::StrFormat("%016x", StableHash(CanonicalText(plan)));
 }
 
 std::vector<PlanDifference> DiffPlans(const Plan& from, const Plan& to) {

@@ -4,21 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/hash.h"
 #include "common/random.h"
 #include "coordinator/changes.h"
 #include "planner/claim.h"
 
 namespace lastflop {
 namespace {
-
-// FNV-1a, 64 bit.
-uint64_t Hash(absl::string_view text) {
-  uint64_t hash = 0xCBF29CE484222325ull;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;
-  }
-  return hash;
-}
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -57,8 +49,8 @@ AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
           .point_index = trial.point_index,
           .baseline = trial.baseline,
           .variant = trial.variant,
-          .seed = CounterRandom(Hash(run.results.campaign_id) ^ routing_seed, kDrawStream,
-                                Hash(absl::StrCat(trial.trial_id, "/", decision.launch))),
+          .seed = CounterRandom(StableHash(run.results.campaign_id) ^ routing_seed, kDrawStream,
+                                StableHash(absl::StrCat(trial.trial_id, "/", decision.launch))),
           .min_pairs = CeilDivide(measure.min_pairs, measure.launches),
           .max_time = measure.max_time / measure.launches,
           .half_width = measure.half_width,
@@ -77,7 +69,7 @@ std::string LaunchBase(const CampaignRun& run, const LeaseDecision& decision) {
   }
   return absl::StrCat(run.results.campaign_id, "/", decision.cohort, "/", decision.launch, "/",
                       decision.num_ranks, decision.shard ? "s" : "", "/",
-                      absl::Hex(Hash(env), absl::kZeroPad16), "/",
+                      absl::Hex(StableHash(env), absl::kZeroPad16), "/",
                       absl::StrJoin(decision.worker_ids, "+"));
 }
 
@@ -123,7 +115,7 @@ std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision
                   .campaign_id = run.results.campaign_id,
                   .launch = decision.launch,
                   .campaign_json = run.campaign_json,
-                  .data_seed = CounterRandom(Hash(run.results.campaign_id), kDataStream,
+                  .data_seed = CounterRandom(StableHash(run.results.campaign_id), kDataStream,
                                              static_cast<uint64_t>(decision.launch)),
                   .env = run.results.trials[decision.trial].spec.variant.process_env};
   lease.attempt = MakeAttempt(run, decision, attempt_id, options);
@@ -131,8 +123,8 @@ std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision
   lease.place.shard = decision.shard;
   if (decision.worker_ids.size() > 1) {
     // In /tmp on every host, and short: a socket's path ends at 107 bytes.
-    lease.place.rendezvous =
-        absl::StrCat("/tmp/lastflop-", absl::Hex(Hash(launch_key), absl::kZeroPad16), ".sock");
+    lease.place.rendezvous = absl::StrCat(
+        "/tmp/lastflop-", absl::Hex(StableHash(launch_key), absl::kZeroPad16), ".sock");
   }
   std::vector<LeaseMessage> leases(decision.worker_ids.size(), lease);
   for (size_t rank = 0; rank < leases.size(); ++rank) {

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/random.h"
 #include "common/status_macros.h"
 #include "worker/agreement.h"
+#include "worker/arm_order.h"
 
 namespace lastflop {
 namespace {
@@ -23,7 +23,6 @@ constexpr int kPairIndexBits = 24;
 constexpr int64_t kCheckBeforePair = (int64_t{1} << kPairIndexBits) - 1;
 constexpr int64_t kCheckAfterPair = kCheckBeforePair - 1;
 constexpr int64_t kWarmUpPair = kCheckBeforePair - 2;
-constexpr uint64_t kArmOrderStream = 0x6172'6D73;
 constexpr int kBreakdownSamples = 5;
 constexpr int kClaimBreakdownSamples = 3;  // One in each launch, for a claim about a part.
 constexpr int64_t kProgressEveryPairs = 8;
@@ -214,7 +213,8 @@ class AttemptRun {
   bool SamplePair(int64_t pair_index) {
     const int64_t draw = DrawOf(spec(), pair_index);
     const bool variant_first =
-        (CounterRandom(spec().seed, kArmOrderStream, static_cast<uint64_t>(pair_index)) & 1) != 0;
+        VariantFirst(absl::StrCat(inputs_.launch.campaign_id, "/", spec().trial_id),
+                     inputs_.launch.launch, pair_index);
     absl::Status drawn = baseline_->SetDraw(draw);
     if (drawn.ok()) {
       drawn = variant_->SetDraw(draw);
