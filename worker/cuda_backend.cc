@@ -12,6 +12,7 @@
 #include "collectives/all_reduce_algorithm.h"
 #include "common/status_macros.h"
 #include "common/units.h"
+#include "common/words.h"
 #include "gpu/cuda_status.h"
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
@@ -43,6 +44,31 @@ std::string NcclTuningText(const NcclTuning& tuning) {
 
 std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// One rank that stands for all takes its all-reduces from the machine file, which knows one link
+// and no algorithm: what a plan says of how they run would be ignored.
+absl::Status CheckModelled(const Plan& plan) {
+  const Plan::Collectives& collectives = plan.collectives;
+  const auto unsupported = [](absl::string_view field, absl::string_view value) {
+    return absl::UnimplementedError(
+        absl::StrCat(field, "=", value,
+                     ": one rank stands for all, and its all-reduces are the machine file's, which "
+                     "has no such choice; it takes a GPU for each rank"));
+  };
+  if (plan.parallel.tensor == 1) {
+    return absl::OkStatus();
+  }
+  if (collectives.all_reduce != AllReduceAlgorithm::kAuto &&
+      collectives.all_reduce != AllReduceAlgorithm::kNccl) {
+    return unsupported("collectives.all_reduce", ToWord(collectives.all_reduce));
+  }
+  if (!(collectives.nccl == NcclTuning{})) {
+    return unsupported("collectives.nccl",
+                       absl::StrCat(collectives.nccl.algorithm, ",", collectives.nccl.protocol, ",",
+                                    collectives.nccl.channels));
+  }
+  return collectives.fuse_norm ? unsupported("collectives.fuse_norm", "true") : absl::OkStatus();
 }
 
 }  // namespace
@@ -207,11 +233,7 @@ absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant
 // Collective calls, the same on every rank: they follow from the plan alone.
 absl::Status CudaBackend::Connect(const Plan& plan, Gang& gang) {
   if (options_.shard) {
-    return plan.collectives.fuse_norm
-               ? absl::UnimplementedError(
-                     "collectives.fuse_norm=true: one rank that stands for all models its "
-                     "all-reduces, and has none to fuse")
-               : absl::OkStatus();
+    return CheckModelled(plan);
   }
   if (options_.experts_only || plan.parallel.tensor == 1) {
     return absl::OkStatus();

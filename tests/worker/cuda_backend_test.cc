@@ -180,6 +180,22 @@ TEST_F(CudaBackendTest, MeasuresOneRankOfManyAndModelsTheRest) {
   EXPECT_NE((*arm)->effective_note().find("modelled"), std::string::npos);
 }
 
+TEST_F(CudaBackendTest, RefusesForOneRankOfManyWhatItsModelOfCollectivesDoesNotKnow) {
+  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kGqa));
+  options.shard = true;
+  options.machine.link_gb_per_s = 100;
+  options.machine.collective_latency_us = 10;
+  const auto backend = MakeBackend(options);
+  const std::vector<std::pair<std::string, std::string>> choices = {
+      {"collectives.all_reduce", "one_shot"}, {"collectives.all_reduce", "two_shot"}};
+  for (const auto& [field, value] : choices) {
+    const auto arm =
+        backend->Prepare(PlanOf({{"parallel.tensor", "2"}, {field, value}}), TinyPoint(), *gang_);
+    EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << value;
+    EXPECT_NE(std::string(arm.status().message()).find(field), std::string::npos);
+  }
+}
+
 TEST_F(CudaBackendTest, ClosesTheBreakdownToTheStep) {
   const auto backend = MakeBackend(TinyOptions(SmallModel(AttentionKind::kMla)));
   auto arm = backend->Prepare(PlanOf({{"launch.graph", "full"}}), TinyPoint(), *gang_);
