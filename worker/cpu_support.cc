@@ -67,6 +67,14 @@ absl::Status CheckMoe(const Plan& plan) {
     return Unsupported("moe.group_m", absl::StrCat(moe.group_m),
                        "has no group_m in its fused kernel");
   }
+  if (moe.kernel == MoeKernel::kReference && moe.tile_order != TileOrder::kRowMajor) {
+    return Unsupported("moe.tile_order", ToWord(moe.tile_order),
+                       "has no tiles in its reference kernel");
+  }
+  if (moe.kernel == MoeKernel::kReference && moe.group_m > 0) {
+    return Unsupported("moe.group_m", absl::StrCat(moe.group_m),
+                       "has no tiles in its reference kernel");
+  }
   if (moe.l2_pin.has_value()) {
     return Unsupported("moe.l2_pin", absl::StrCat("share ", moe.l2_pin->share),
                        "cannot pin memory in a CPU's cache");

@@ -236,6 +236,18 @@ TEST(CpuExecutorTest, NamesTheOpWhoseOutputIsWrong) {
   }
 }
 
+TEST(CpuExecutorTest, RefusesTilesForItsReferenceKernel) {
+  OnRanks(TinyOptions(TinyModel(AttentionKind::kGqa)), 1, [&](CpuBackend& backend, Gang& gang) {
+    const Fields fields = {{"moe.tile_order", "column_major"}, {"moe.group_m", "4"}};
+    for (const auto& field : fields) {
+      const auto arm =
+          backend.Prepare(PlanOf({{"moe.kernel", "reference"}, field}), TinyPoint(), gang);
+      EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << arm.status();
+      EXPECT_NE(std::string(arm.status().message()).find(field.first), std::string::npos);
+    }
+  });
+}
+
 TEST(CpuExecutorTest, NamesTheFieldThatItDoesNotSupport) {
   const Fields fields = {{"launch.graph", "full"},
                          {"launch.dependent", "true"},
