@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/plan.h"
@@ -246,5 +247,20 @@ class JsonReader {
   std::set<std::string> known_;
   absl::Status status_;
 };
+
+// A T of `text`. InvalidArgument begins with `name`: no JSON, or as JsonReader::Read.
+template <typename T>
+absl::StatusOr<T> ParseJson(absl::string_view text, const char* name) {
+  const JsonReader::Json json =
+      JsonReader::Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": this is no JSON"));
+  }
+  T value;
+  if (const absl::Status read = JsonReader::Read(json, name, value); !read.ok()) {
+    return read;
+  }
+  return value;
+}
 
 }  // namespace lastflop

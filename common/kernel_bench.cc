@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/json_archive.h"
 #include "common/json_members.h"
-#include "common/status_macros.h"
 
 namespace lastflop {
 
@@ -52,22 +50,6 @@ void Members(Archive& archive, Value& value) {
   archive("rows", value.rows);
 }
 
-namespace {
-
-template <typename T>
-absl::StatusOr<T> ParseBench(absl::string_view text, const char* name) {
-  const JsonReader::Json json =
-      JsonReader::Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": this is no JSON"));
-  }
-  T value;
-  LASTFLOP_RETURN_IF_ERROR(JsonReader::Read(json, name, value));
-  return value;
-}
-
-}  // namespace
-
 Plan PlanOf(const KernelBenchRequest& request) {
   Plan plan;
   plan.parallel.tensor = std::max(request.tensor, request.expert);
@@ -79,13 +61,13 @@ Plan PlanOf(const KernelBenchRequest& request) {
 std::string ToJson(const KernelBenchRequest& request) { return JsonWriter::Write(request).dump(); }
 
 absl::StatusOr<KernelBenchRequest> KernelBenchRequestFromJson(absl::string_view text) {
-  return ParseBench<KernelBenchRequest>(text, "kernel bench");
+  return ParseJson<KernelBenchRequest>(text, "kernel bench");
 }
 
 std::string ToJson(const KernelBenchResult& result) { return JsonWriter::Write(result).dump(2); }
 
 absl::StatusOr<KernelBenchResult> KernelBenchResultFromJson(absl::string_view text) {
-  return ParseBench<KernelBenchResult>(text, "kernel bench result");
+  return ParseJson<KernelBenchResult>(text, "kernel bench result");
 }
 
 }  // namespace lastflop

@@ -127,14 +127,7 @@ void Compare(RankingContext& context) {
 }  // namespace
 
 RankingContext MakeContext(const CampaignResults& results) {
-  RankingContext context{.results = results,
-                         .trials = PoolTrials(results),
-                         .baseline_trials = {},
-                         .baseline = {},
-                         .breakdowns = {},
-                         .choices = {},
-                         .comparisons = {},
-                         .predictions = {}};
+  RankingContext context{.results = results, .trials = PoolTrials(results)};
   const auto num_points = static_cast<int>(results.campaign.points.size());
   for (int point_index = 0; point_index < num_points; ++point_index) {
     context.baseline_trials.push_back(BaselineTrial(context.trials, point_index));

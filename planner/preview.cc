@@ -179,14 +179,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
     return missing;
   }
   Prune(results, baselines, results.trials);
-  RankingContext context{.results = results,
-                         .trials = PoolTrials(results),
-                         .baseline_trials = {},
-                         .baseline = {},
-                         .breakdowns = {},
-                         .choices = {},
-                         .comparisons = {},
-                         .predictions = {}};
+  RankingContext context{.results = results, .trials = PoolTrials(results)};
   std::vector<PredictedTrial> predicted;
   for (const PooledTrial& trial : context.trials) {
     predicted.push_back(predictor.Compare(trial.trial->spec));

@@ -37,8 +37,6 @@ constexpr SystemSpec kSystems[] = {
 
 }  // namespace
 
-std::span<const SystemSpec> KnownSystems() { return kSystems; }
-
 absl::StatusOr<const SystemSpec*> FindSystem(absl::string_view name) {
   std::vector<absl::string_view> names;
   for (const SystemSpec& system : kSystems) {

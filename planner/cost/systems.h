@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -28,8 +27,6 @@ struct SystemSpec {
   // Clock in units of the H200's, from vector throughput over SMs.
   double relative_clock() const { return fp32_tflop_per_s / num_sms / (67.0 / 132.0); }
 };
-
-std::span<const SystemSpec> KnownSystems();
 
 // NotFound with the known names and the nearest one.
 absl::StatusOr<const SystemSpec*> FindSystem(absl::string_view name);

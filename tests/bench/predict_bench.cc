@@ -3,28 +3,15 @@
 #include <benchmark/benchmark.h>
 
 #include "planner/cost/predict_step.h"
+#include "tests/planner/cost/test_machine.h"
 #include "tests/step/test_models.h"
 
 namespace lastflop {
 namespace {
 
-Machine BenchMachine() {
-  Machine machine;
-  machine.name = "h200-x8";
-  machine.backend = "cuda";
-  machine.device_name = "NVIDIA H200";
-  machine.architecture = "sm_90a";
-  machine.l2_bytes = 62914560;
-  machine.peak_bandwidth_gb_per_s = 4800;
-  machine.peak_bf16_tflop_per_s = 989;
-  machine.link_gb_per_s = 450;
-  machine.collective_latency_us = 20;
-  return machine;
-}
-
 void BM_PredictStep(benchmark::State& state) {
   const Model model = KimiModel();
-  const Machine machine = BenchMachine();
+  const Machine machine = H200x8();
   Plan plan;
   plan.parallel.tensor = 8;
   plan.parallel.expert = state.range(0);

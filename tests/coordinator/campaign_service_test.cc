@@ -128,10 +128,19 @@ TEST_F(CampaignServiceTest, SaysWhatItDoesNotKnowOrCannotRead) {
         << "no submission_id";
   }
   request.set_submission_id("s1");
+  {
+    grpc::ClientContext context;
+    const grpc::Status status = campaigns_->Submit(&context, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("from_the_future"));
+  }
+  Campaign campaign = SomeCampaignOf(1);
+  campaign.budget.rounds = 2;
+  request.set_campaign_json(ToJson(campaign));
   grpc::ClientContext context;
   const grpc::Status status = campaigns_->Submit(&context, request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("from_the_future"));
+  EXPECT_THAT(status.error_message(), HasSubstr("rounds: 2"));
 }
 
 TEST_F(CampaignServiceTest, CancelsAndResumes) {

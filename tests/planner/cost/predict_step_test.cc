@@ -10,27 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/planner/cost/test_machine.h"
 #include "tests/step/test_models.h"
 
 namespace lastflop {
 namespace {
-
-Machine H200x8() {
-  Machine machine;
-  machine.name = "h200-x8";
-  machine.backend = "cuda";
-  machine.device_name = "NVIDIA H200";
-  machine.architecture = "sm_90a";
-  machine.num_devices = 8;
-  machine.memory_bytes = 149250113536;
-  machine.l2_bytes = 62914560;
-  machine.peak_bandwidth_gb_per_s = 4800;
-  machine.peak_bf16_tflop_per_s = 989;
-  machine.link = "nvlink";
-  machine.link_gb_per_s = 450;
-  machine.collective_latency_us = 20;
-  return machine;
-}
 
 Plan TensorPlan(int64_t tensor) {
   Plan plan;
