@@ -113,9 +113,13 @@ std::vector<Choice> ChoicesOf(const Intervention& intervention) {
 
 absl::StatusOr<Plan> VariantPlan(const Campaign& campaign, const Intervention& intervention,
                                  const Choice& choice) {
-  Plan plan = campaign.baseline;
-  std::vector<std::string> open;
   std::set<std::string> applied;
+  return PatchedPlan(campaign, intervention, choice, applied, campaign.baseline);
+}
+
+absl::StatusOr<Plan> PatchedPlan(const Campaign& campaign, const Intervention& intervention,
+                                 const Choice& choice, std::set<std::string>& applied, Plan plan) {
+  std::vector<std::string> open;
   LASTFLOP_RETURN_IF_ERROR(ApplyPatch(campaign, intervention, open, applied, plan));
   LASTFLOP_RETURN_IF_ERROR(ApplySettings(choice, plan));
   return plan;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,12 @@ std::vector<Choice> ChoicesOf(const Intervention& intervention);
 // has no such value, a need that the campaign does not have, needs in a circle.
 absl::StatusOr<Plan> VariantPlan(const Campaign& campaign, const Intervention& intervention,
                                  const Choice& choice);
+
+// `plan` with the patches of everything the intervention needs and `applied` has not (each once,
+// needs of needs first), then its own `set` and the choice; `applied` gets the ids of all of them.
+// InvalidArgument: as VariantPlan.
+absl::StatusOr<Plan> PatchedPlan(const Campaign& campaign, const Intervention& intervention,
+                                 const Choice& choice, std::set<std::string>& applied, Plan plan);
 
 // All trials of a campaign in the order they should start: the baseline against itself at each
 // point, then interventions in file order x choices x points. What the campaign knows to be

@@ -132,10 +132,30 @@ std::string LastOutcome(const CampaignRun& run, size_t trial_index) {
   return attempts.empty() ? "" : run.results.attempts[attempts.back()].outcome;
 }
 
+namespace {
+
+// What is measured, where that is not simply an intervention.
+std::string SubjectOf(const TrialSpec& spec) {
+  switch (spec.role) {
+    case TrialRole::kCompare:
+      return spec.round == 1 ? spec.intervention_id
+                             : absl::StrCat("round ", spec.round, ": ", spec.intervention_id);
+    case TrialRole::kConfirm:
+      return absl::StrCat("round ", spec.round, ": ", spec.intervention_id, " again");
+    case TrialRole::kStack:
+      return "the stack";
+    case TrialRole::kLeaveOneOut:
+      return absl::StrCat("the stack without ", spec.intervention_id);
+  }
+  return spec.intervention_id;
+}
+
+}  // namespace
+
 std::string TrialLabel(const CampaignRun& run, const TrialSpec& spec) {
   const std::vector<Point>& points = run.results.campaign.points;
   const auto point_index = static_cast<size_t>(spec.point_index);
-  return absl::StrCat(spec.intervention_id, spec.choice.empty() ? "" : " ", spec.choice, " at ",
+  return absl::StrCat(SubjectOf(spec), spec.choice.empty() ? "" : " ", spec.choice, " at ",
                       point_index < points.size() ? points[point_index].Label() : "?");
 }
 

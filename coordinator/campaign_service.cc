@@ -49,11 +49,6 @@ grpc::Status CampaignServiceImpl::Submit(grpc::ServerContext* context,
         grpc::StatusCode::INVALID_ARGUMENT,
         absl::StrCat("campaign_json: ", ValidUtf8(std::string(campaign.status().message()))));
   }
-  if (campaign->budget.rounds != 1) {
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                        absl::StrCat("campaign_json: campaign.budget.rounds: ",
-                                     campaign->budget.rounds, ": this coordinator runs one round"));
-  }
   const std::vector<std::string> warnings = campaign->warnings;
   const absl::StatusOr<SubmitAnswer> answer =
       coordinator_.Submit({.submission_id = request->submission_id(),

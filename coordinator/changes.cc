@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/trial_rules.h"
+#include "planner/next_round.h"
 #include "planner/prune.h"
 
 namespace lastflop {
@@ -35,7 +36,7 @@ bool HasOpenAttempt(const CampaignRun& run, const Change& change, size_t trial_i
   });
 }
 
-// Pairs need both arms, so without a baseline nothing can be measured at its point.
+// Pairs need both arms, so without a baseline nothing can be measured at its point in its round.
 void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
   const size_t num_trials = run.results.trials.size();
   for (size_t i = 0; i < num_trials; ++i) {
@@ -44,11 +45,12 @@ void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
       continue;
     }
     const int point_index = baseline->spec.point_index;
+    const int round = baseline->spec.round;
     const std::string reason = absl::StrCat("no baseline at this point: ", baseline->reason);
     for (size_t k = 0; k < num_trials; ++k) {
       TrialRecord trial = TrialAfter(run, change, k);
-      if (trial.spec.point_index == point_index && IsOpen(trial.state) &&
-          !HasOpenAttempt(run, change, k)) {
+      if (trial.spec.point_index == point_index && trial.spec.round == round &&
+          IsOpen(trial.state) && !HasOpenAttempt(run, change, k)) {
         trial.state = TrialState::kCancelled;
         trial.reason = reason;
         AddTrial(run, std::move(trial), change);
@@ -86,12 +88,13 @@ void PruneByCeilings(const CampaignRun& run, Change& change) {
   }
 }
 
-// A baseline that is infeasible at one point among others is a finding about that point.
+// A baseline that is infeasible at one point among others is a finding about that point. That of a
+// later round ran before, as a variant: without it the round ends, and the campaign has results.
 bool IsBaselineFailed(const CampaignRun& run, const Change& change) {
   bool has_baseline = false;
   for (size_t i = 0; i < run.results.trials.size(); ++i) {
     const TrialRecord& trial = TrialAfter(run, change, i);
-    if (trial.spec.intervention_id != kBaselineId) {
+    if (trial.spec.intervention_id != kBaselineId || trial.spec.round != 1) {
       continue;
     }
     const TrialRecord* failed = FailedBaseline(run, change, i);
@@ -119,13 +122,63 @@ CampaignSummary SummaryAfter(const CampaignRun& run, const Change& change) {
   for (size_t i = 0; i < run.results.trials.size(); ++i) {
     CountTrial(TrialAfter(run, change, i).state, 1, summary);
   }
+  for (const TrialRecord& trial : change.new_trials) {
+    CountTrial(trial.state, 1, summary);
+  }
   return summary;
+}
+
+bool HasOpenTrial(const CampaignRun& run, const Change& change) {
+  for (size_t i = 0; i < run.results.trials.size(); ++i) {
+    if (IsOpen(TrialAfter(run, change, i).state)) {
+      return true;
+    }
+  }
+  return std::any_of(change.new_trials.begin(), change.new_trials.end(),
+                     [](const TrialRecord& trial) { return IsOpen(trial.state); });
+}
+
+// Adds the trials that the planner wants next, in the change that ended the ones before: no restart
+// comes between, and none is made twice. Returns why there are none, when there are none.
+std::string AddNextRound(const CampaignRun& run, Change& change) {
+  while (true) {
+    CampaignRun after = run;
+    ApplyToMemory(change, after);
+    NextRound next = DecideNextRound(after.results);
+    if (next.trials.empty()) {
+      return std::move(next.message);
+    }
+    change.first_new_trial = static_cast<int64_t>(run.results.trials.size());
+    change.events.push_back({.kind = "campaign",
+                             .state = std::string(ToWord(after.results.state)),
+                             .message = next.message});
+    for (TrialSpec& spec : next.trials) {
+      change.new_trials.push_back(NewTrial(std::move(spec)));
+    }
+    if (HasOpenTrial(run, change)) {
+      return "";
+    }
+  }
 }
 
 }  // namespace
 
 bool IsOpen(TrialState state) {
   return state == TrialState::kPending || state == TrialState::kRunning;
+}
+
+TrialRecord NewTrial(TrialSpec spec) {
+  if (!spec.settled.has_value()) {
+    if (const std::optional<Failure> failure = WhyNeverDispatched(spec)) {
+      spec.settled = Standing::kUnsupported;
+      spec.settled_reason = failure->message;
+    }
+  }
+  TrialRecord trial;
+  trial.state = spec.settled.has_value() ? TrialState::kDone : TrialState::kPending;
+  trial.reason = spec.settled_reason;
+  trial.spec = std::move(spec);
+  return trial;
 }
 
 void AddTrial(const CampaignRun& run, TrialRecord trial, Change& change) {
@@ -198,14 +251,13 @@ void Conclude(const CampaignRun& run, Change& change) {
   if (goes_on) {
     CancelWithoutBaseline(run, change);
     PruneByCeilings(run, change);
-    bool has_open = false;
-    for (size_t i = 0; i < run.results.trials.size(); ++i) {
-      has_open = has_open || IsOpen(TrialAfter(run, change, i).state);
-    }
-    if (!has_open) {
-      const bool failed = IsBaselineFailed(run, change);
-      EndCampaign(run, failed ? CampaignState::kBaselineFailed : CampaignState::kDone,
-                  failed ? "the baseline gave no measurement" : "", change);
+    if (!HasOpenTrial(run, change)) {
+      if (IsBaselineFailed(run, change)) {
+        EndCampaign(run, CampaignState::kBaselineFailed, "the baseline gave no measurement",
+                    change);
+      } else if (const std::string why = AddNextRound(run, change); !HasOpenTrial(run, change)) {
+        EndCampaign(run, CampaignState::kDone, why, change);
+      }
     }
   }
   const CampaignSummary summary = SummaryAfter(run, change);

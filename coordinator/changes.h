@@ -10,6 +10,9 @@ namespace lastflop {
 // Pending or running.
 bool IsOpen(TrialState state);
 
+// A trial as it starts: what is settled is done, and so is what this coordinator cannot run.
+TrialRecord NewTrial(TrialSpec spec);
+
 // A new state of a trial.
 void AddTrial(const CampaignRun& run, TrialRecord trial, Change& change);
 

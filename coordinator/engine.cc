@@ -24,6 +24,9 @@ absl::Status CheckRunnable(const Campaign& campaign) {
   if (campaign.measure.launches < 1 || campaign.measure.max_attempts < 1) {
     return absl::InvalidArgumentError("measure.launches and measure.max_attempts are at least 1");
   }
+  if (campaign.budget.rounds < 1) {
+    return absl::InvalidArgumentError("budget.rounds is at least 1");
+  }
   if (campaign.fidelity == Fidelity::kPredicted) {
     return absl::InvalidArgumentError(
         "fidelity predicted runs nothing: full and shard can be submitted");
@@ -31,22 +34,11 @@ absl::Status CheckRunnable(const Campaign& campaign) {
   return absl::OkStatus();
 }
 
-// The trials as they start: what is settled is done, what this coordinator cannot run as well.
 absl::StatusOr<std::vector<TrialRecord>> FirstTrials(const Campaign& campaign) {
   LASTFLOP_ASSIGN_OR_RETURN(std::vector<TrialSpec> specs, ExpandTrials(campaign));
   std::vector<TrialRecord> trials;
   for (TrialSpec& spec : specs) {
-    if (!spec.settled.has_value()) {
-      if (const std::optional<Failure> failure = WhyNeverDispatched(spec)) {
-        spec.settled = Standing::kUnsupported;
-        spec.settled_reason = failure->message;
-      }
-    }
-    TrialRecord trial;
-    trial.state = spec.settled.has_value() ? TrialState::kDone : TrialState::kPending;
-    trial.reason = spec.settled_reason;
-    trial.spec = std::move(spec);
-    trials.push_back(std::move(trial));
+    trials.push_back(NewTrial(std::move(spec)));
   }
   return trials;
 }
@@ -199,6 +191,9 @@ absl::Status Engine::Commit(CampaignRun& run, Change change) {
   ApplyToMemory(change, run);
   if (!change.reports.empty()) {
     run.best = BestSoFar(run.results);
+  }
+  if (!change.new_trials.empty()) {
+    run.order.clear();  // Another round has its own.
   }
   if (run.order.empty() && !AwaitsBaseline(run.results)) {
     run.order = OrderTrials(run.results);  // Whatever is known later: cohorts stay as they are.

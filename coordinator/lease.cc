@@ -18,6 +18,12 @@ int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr uint64_t kDataStream = 1;
 constexpr uint64_t kDrawStream = 2;
 
+// Data that an earlier comparison was made on decides nothing twice: each round has its own, and
+// the confirmations of a round share those of the next one.
+int DataEpoch(const TrialSpec& trial) {
+  return trial.role == TrialRole::kConfirm ? trial.round : trial.round - 1;
+}
+
 bool ClaimsPart(const Intervention& intervention, const Point& point) {
   return intervention.claim.has_value() && intervention.claim->of != "step" &&
          ClaimsPoint(*intervention.claim, point);
@@ -67,10 +73,10 @@ std::string LaunchBase(const CampaignRun& run, const LeaseDecision& decision) {
   for (const auto& [name, value] : variant.process_env) {
     absl::StrAppend(&env, name, "=", value, "\n");
   }
-  return absl::StrCat(run.results.campaign_id, "/", decision.cohort, "/", decision.launch, "/",
-                      decision.num_ranks, decision.shard ? "s" : "", "/",
-                      absl::Hex(StableHash(env), absl::kZeroPad16), "/",
-                      absl::StrJoin(decision.worker_ids, "+"));
+  return absl::StrCat(
+      run.results.campaign_id, "/", decision.cohort, "/", decision.launch, "/", decision.num_ranks,
+      decision.shard ? "s" : "", "/", DataEpoch(run.results.trials[decision.trial].spec), "/",
+      absl::Hex(StableHash(env), absl::kZeroPad16), "/", absl::StrJoin(decision.worker_ids, "+"));
 }
 
 std::string NextAttemptId(const CampaignRun& run, size_t trial_index) {
@@ -111,13 +117,16 @@ std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision
                                      const std::string& attempt_id, const std::string& launch_key,
                                      const CoordinatorOptions& options) {
   LeaseMessage lease;
-  lease.launch = {.launch_key = launch_key,
-                  .campaign_id = run.results.campaign_id,
-                  .launch = decision.launch,
-                  .campaign_json = run.campaign_json,
-                  .data_seed = CounterRandom(StableHash(run.results.campaign_id), kDataStream,
-                                             static_cast<uint64_t>(decision.launch)),
-                  .env = run.results.trials[decision.trial].spec.variant.process_env};
+  lease.launch = {
+      .launch_key = launch_key,
+      .campaign_id = run.results.campaign_id,
+      .launch = decision.launch,
+      .campaign_json = run.campaign_json,
+      .data_seed = CounterRandom(
+          StableHash(run.results.campaign_id), kDataStream,
+          static_cast<uint64_t>(decision.launch) +
+              (static_cast<uint64_t>(DataEpoch(run.results.trials[decision.trial].spec)) << 32)),
+      .env = run.results.trials[decision.trial].spec.variant.process_env};
   lease.attempt = MakeAttempt(run, decision, attempt_id, options);
   lease.place.num_ranks = decision.num_ranks;
   lease.place.shard = decision.shard;

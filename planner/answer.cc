@@ -90,12 +90,14 @@ std::string AnswerFrom(const Ranking& ranking) {
   if (!ranking.sequence.empty()) {
     const RankedIntervention* first = Find(ranking, ranking.sequence.front().id);
     if (first != nullptr && first->mix.has_value()) {
+      const std::optional<double>& stack = ranking.sequence.back().measured_stack;
       const std::string more =
           ranking.sequence.size() == 1
               ? ""
-              : absl::StrFormat("; with %d more the stack is modelled at %.3fx",
+              : absl::StrFormat("; with %d more the stack is %s at %.3fx",
                                 ranking.sequence.size() - 1,
-                                ranking.sequence.back().expected_stack);
+                                stack.has_value() ? "measured" : "modelled",
+                                stack.value_or(ranking.sequence.back().expected_stack));
       return absl::StrFormat("Build %s first: %s in the mix for %g engineer-hours%s%s%s.",
                              first->id, SpeedupText(*first->mix), first->effort.likely_hours,
                              first->gain.has_value() ? GainText(*first->gain) : "", more,

@@ -38,6 +38,16 @@ class Sweep {
   const std::vector<std::string>& choices() const { return choices_; }
   const PooledTrial* Trial(size_t choice, size_t point) const { return trials_[choice][point]; }
 
+  // `choice`, or the first that has a trial at `point` at all.
+  size_t WithTrial(size_t choice, size_t point) const {
+    for (size_t other = 0; trials_[choice][point] == nullptr && other < choices_.size(); ++other) {
+      if (trials_[other][point] != nullptr) {
+        return other;
+      }
+    }
+    return choice;
+  }
+
   // Folds that have pairs; at least two whenever any trial has two pairs.
   std::set<int> Folds() const {
     if (launches_.size() > 1) {
@@ -162,7 +172,7 @@ SweepChoice ChooseTrials(const CampaignResults& results, std::span<const PooledT
   bool agree = true;
   for (size_t point = 0; point < num_points; ++point) {
     const PointRange range = per_point ? PointRange{point, point + 1} : PointRange{0, num_points};
-    const size_t named = sweep.Best(range, std::nullopt);
+    const size_t named = sweep.WithTrial(sweep.Best(range, std::nullopt), point);
     ChosenTrial& one = chosen.points[point];
     one.trial = sweep.Trial(named, point);
     one.choice = sweep.choices()[named];

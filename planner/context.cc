@@ -48,7 +48,7 @@ void AddFigures(const PooledTrial& trial, const Campaign& campaign, BaselinePoin
   }
   // Both arms are the baseline.
   point.step_us = (estimate->baseline_mean_us + estimate->variant_mean_us) / 2;
-  point.tokens_per_s = TokensPerStep(campaign.baseline, asked) / *point.step_us * 1e6;
+  point.tokens_per_s = TokensPerStep(trial.trial->spec.baseline, asked) / *point.step_us * 1e6;
   point.noise = estimate->noise;
   point.detectable_effect = estimate->min_detectable_effect;
   point.against_itself = FigureOf(*estimate);
@@ -91,10 +91,8 @@ BaselinePoint MakeBaselinePoint(const RankingContext& context, int point_index) 
   return point;
 }
 
-// Estimates every comparison that can be made, then judges them together.
+// Estimates every comparison that can be made.
 void Compare(RankingContext& context) {
-  std::vector<Comparison*> compared;
-  std::vector<FamilyMember> members;
   const MeasureOptions& measure = context.campaign().measure;
   for (size_t i = 0; i < context.choices.size(); ++i) {
     context.comparisons.emplace_back(context.baseline.size());
@@ -105,28 +103,15 @@ void Compare(RankingContext& context) {
       }
       absl::StatusOr<Estimate> estimate = EstimateSpeedup(chosen.pairs, OptionsOf(measure));
       if (estimate.ok()) {
-        members.push_back(MemberOf(*estimate));
         context.comparisons[i][point].estimate = *std::move(estimate);
       }
     }
-  }
-  for (std::vector<Comparison>& row : context.comparisons) {
-    for (Comparison& comparison : row) {
-      if (comparison.estimate.has_value()) {
-        compared.push_back(&comparison);
-      }
-    }
-  }
-  const FamilyJudgement judgement = JudgeFamily(members, measure.confidence, measure.min_effect);
-  context.interval_confidence = judgement.confidence;
-  for (size_t i = 0; i < compared.size(); ++i) {
-    compared[i]->verdict = judgement.verdicts[i];
   }
 }
 
 }  // namespace
 
-RankingContext MakeContext(const CampaignResults& results) {
+RankingContext MakeUnjudgedContext(const CampaignResults& results) {
   RankingContext context{.results = results, .trials = PoolTrials(results)};
   const auto num_points = static_cast<int>(results.campaign.points.size());
   for (int point_index = 0; point_index < num_points; ++point_index) {
@@ -139,6 +124,36 @@ RankingContext MakeContext(const CampaignResults& results) {
   }
   Compare(context);
   return context;
+}
+
+RankingContext MakeContext(const CampaignResults& results) {
+  RankingContext context = MakeUnjudgedContext(results);
+  RankingContext* const only = &context;
+  JudgeTogether({&only, 1});
+  return context;
+}
+
+void JudgeTogether(std::span<RankingContext* const> contexts) {
+  std::vector<Comparison*> compared;
+  std::vector<FamilyMember> members;
+  for (RankingContext* context : contexts) {
+    for (std::vector<Comparison>& row : context->comparisons) {
+      for (Comparison& comparison : row) {
+        if (comparison.estimate.has_value()) {
+          compared.push_back(&comparison);
+          members.push_back(MemberOf(*comparison.estimate));
+        }
+      }
+    }
+  }
+  const MeasureOptions& measure = contexts.front()->campaign().measure;
+  const FamilyJudgement judgement = JudgeFamily(members, measure.confidence, measure.min_effect);
+  for (RankingContext* context : contexts) {
+    context->interval_confidence = judgement.confidence;
+  }
+  for (size_t i = 0; i < compared.size(); ++i) {
+    compared[i]->verdict = judgement.verdicts[i];
+  }
 }
 
 }  // namespace lastflop

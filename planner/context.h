@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "common/campaign_results.h"
@@ -42,6 +43,12 @@ struct RankingContext {
 };
 
 RankingContext MakeContext(const CampaignResults& results);
+
+// As MakeContext, but nothing is judged: every effect is undecided and has no interval.
+RankingContext MakeUnjudgedContext(const CampaignResults& results);
+
+// Judges the comparisons of all of them as one family, at the first one's confidence.
+void JudgeTogether(std::span<RankingContext* const> contexts);
 
 // Intervention number `index` of the campaign, judged at every point and in the mix: everything but
 // its place.

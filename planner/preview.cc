@@ -200,6 +200,11 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   }
   SetChoices(predicted, context);
   Ranking ranking = RankContext(context, options);
+  if (campaign.budget.rounds > 1) {
+    ranking.assumptions.push_back(absl::StrCat("prediction: of the first of ",
+                                               campaign.budget.rounds,
+                                               " rounds; later ones need results"));
+  }
   std::sort(notes.begin(), notes.end());
   notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
   for (const std::string& note : notes) {

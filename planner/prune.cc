@@ -12,6 +12,7 @@
 #include "planner/ceiling.h"
 #include "planner/claim.h"
 #include "planner/mix.h"
+#include "planner/rounds.h"
 
 namespace lastflop {
 namespace {
@@ -23,14 +24,6 @@ bool IsBaseline(const TrialRecord& trial) {
 bool IsAccepted(const AttemptRecord& attempt, const TrialRecord& trial) {
   return attempt.authoritative && attempt.result.trial_id == trial.spec.trial_id &&
          !attempt.result.failure.has_value();
-}
-
-int LastRound(const CampaignResults& results) {
-  int round = 1;
-  for (const TrialRecord& trial : results.trials) {
-    round = std::max(round, trial.spec.round);
-  }
-  return round;
 }
 
 // The measured breakdown of the round's baseline at each point.
@@ -63,7 +56,10 @@ struct Candidate {
 class Pruner {
  public:
   explicit Pruner(const CampaignResults& results)
-      : results_(results), round_(LastRound(results)), breakdowns_(BreakdownsOf(results, round_)) {}
+      : results_(results),
+        round_(LastRound(results)),
+        time_shares_(TimeOfRound(results, round_).time_shares),
+        breakdowns_(BreakdownsOf(results, round_)) {}
 
   PruneDecision Decide() {
     for (const Intervention& intervention : results_.campaign.interventions) {
@@ -77,7 +73,9 @@ class Pruner {
           choices[trial.spec.choice].push_back(MakeCandidate(intervention, i));
         }
       }
-      JudgeClaimOf(intervention, choices);
+      if (round_ == 1) {  // Claims are about the campaign's baseline.
+        JudgeClaimOf(intervention, choices);
+      }
       if (!IsNeeded(intervention.id)) {
         for (const auto& [choice, candidates] : choices) {
           Prune(intervention, candidates);
@@ -91,6 +89,10 @@ class Pruner {
   const Point& PointOf(const Candidate& candidate) const {
     return results_.campaign
         .points[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
+  }
+
+  double ShareOf(const Candidate& candidate) const {
+    return time_shares_[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
   }
 
   Candidate MakeCandidate(const Intervention& intervention, size_t index) {
@@ -154,7 +156,7 @@ class Pruner {
       if (!candidate.step.has_value()) {
         return;
       }
-      parts.push_back({PointOf(candidate).time_share, {.estimate = *candidate.step}});
+      parts.push_back({ShareOf(candidate), {.estimate = *candidate.step}});
     }
     const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
     if (mix.has_value() && mix->estimate < least) {
@@ -179,7 +181,7 @@ class Pruner {
         if (!candidate.claimed.has_value()) {
           return;
         }
-        parts.push_back({PointOf(candidate).time_share, {.estimate = *candidate.claimed}});
+        parts.push_back({ShareOf(candidate), {.estimate = *candidate.claimed}});
         arithmetic.push_back(absl::StrCat(PointOf(candidate).Label(), ": ", candidate.arithmetic));
       }
       const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
@@ -199,6 +201,7 @@ class Pruner {
 
   const CampaignResults& results_;  // Outlives this.
   const int round_;
+  const std::vector<double> time_shares_;  // Of the round, by point.
   std::vector<std::optional<StepBreakdown>> breakdowns_;
   ExpectedLoads loads_;
   PruneDecision decision_;

@@ -14,6 +14,8 @@
 #include "planner/context.h"
 #include "planner/economics.h"
 #include "planner/finish_ranking.h"
+#include "planner/rank_rounds.h"
+#include "planner/rounds.h"
 #include "planner/sequence.h"
 #include "planner/surroundings.h"
 #include "stats/estimate.h"
@@ -123,6 +125,12 @@ struct Candidate {
   double speedup = 0;  // Ratio of means.
 };
 
+// Stacks and what is left of them are compared too, but are no interventions.
+bool ComparesIntervention(const TrialSpec& spec) {
+  return spec.intervention_id != kBaselineId &&
+         (spec.role == TrialRole::kCompare || spec.role == TrialRole::kConfirm);
+}
+
 // Trials, finished or not, that look faster than the baseline.
 std::vector<Candidate> CandidatesOf(const CampaignResults& results) {
   std::unordered_map<std::string, std::vector<Pair>> pairs_of;
@@ -137,8 +145,8 @@ std::vector<Candidate> CandidatesOf(const CampaignResults& results) {
   for (const TrialRecord& trial : results.trials) {
     const auto found = pairs_of.find(trial.spec.trial_id);
     const auto point = static_cast<size_t>(trial.spec.point_index);
-    if (found == pairs_of.end() || trial.spec.intervention_id == kBaselineId ||
-        trial.failure.has_value() || point >= results.campaign.points.size()) {
+    if (found == pairs_of.end() || !ComparesIntervention(trial.spec) || trial.failure.has_value() ||
+        point >= results.campaign.points.size()) {
       continue;
     }
     double baseline_us = 0;
@@ -167,7 +175,9 @@ bool IsProvenFaster(const std::vector<Pair>& pairs, const MeasureOptions& measur
 }  // namespace
 
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) {
-  return RankContext(MakeContext(results), options);
+  return HasRounds(results) || results.campaign.budget.rounds > 1
+             ? RankRounds(results, options)
+             : RankContext(MakeContext(results), options);
 }
 
 Ranking RankContext(const RankingContext& context, const RankOptions& options) {

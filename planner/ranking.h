@@ -98,6 +98,7 @@ struct RankedIntervention {
   std::optional<double> prediction_error;   // RelativeError(predicted, measured).
   std::optional<double> error;              // Lossy: the largest over points.
   bool ranks_apart = false;                 // Lossy beyond budget.max_error.
+  std::optional<int> accepted_round;        // Of a campaign with rounds.
   Fidelity fidelity = Fidelity::kFull;      // The least of the points'.
   std::vector<std::string> needs;
   std::vector<std::string> excludes;
@@ -153,7 +154,52 @@ struct SequenceStep {
   double cumulative_effort_hours = 0;
   double speedup = 1;                    // Its own, measured against the baseline.
   double expected_stack = 1;             // Product of the speedups so far: modelled.
-  std::optional<double> measured_stack;  // Nothing measures stacks yet.
+  std::optional<double> measured_stack;  // Absent: nothing measured this stack.
+};
+
+// An intervention in one round of a campaign.
+struct RoundEntry {
+  std::optional<int> place;  // In the ranking of the round.
+  std::string id;
+  std::string choice;
+  Standing standing = Standing::kNotRun;
+  std::optional<Effect> effect;
+  std::optional<SpeedupFigure> mix;  // Against the round's baseline; of the confirmation, if any.
+  std::optional<SpeedupFigure> selected_on;  // What made it be measured again.
+  std::optional<double> ceiling;
+  bool is_accepted = false;
+  std::string reason;
+};
+
+struct RoundSummary {
+  int round = 1;
+  std::string accepted;                   // "": none, or none yet.
+  std::vector<std::string> together;      // What it needs and brought along.
+  std::vector<RoundEntry> interventions;  // As a ranking; none after the last acceptance.
+  // Of the round's baseline, over the mix.
+  std::optional<double> step_us;
+  std::vector<BreakdownShare> breakdown;
+};
+
+// The final stack against the one without this part.
+struct LeftOutPart {
+  std::string id;
+  std::optional<SpeedupFigure> mix;
+  std::optional<Effect> effect;
+  std::string reason;  // What was compared, or why there is no figure.
+};
+
+// Everything that was accepted, together against the campaign's baseline.
+struct StackSummary {
+  std::vector<std::string> ids;  // In order of acceptance.
+  std::optional<SpeedupFigure> mix;
+  std::optional<Effect> effect;
+  // Of the parts alone against the campaign's baseline: multiplied at each point, then mixed.
+  std::optional<SpeedupFigure> product;
+  std::optional<SpeedupFigure>
+      interaction;     // mix over product: under 1 they get in each other's way.
+  std::string reason;  // Why something is absent.
+  std::vector<LeftOutPart> left_out;
 };
 
 enum class RankingOrder { kNetGain, kImpact, kPerHour };
@@ -176,6 +222,9 @@ struct Ranking {
   // Placed ones by place, then lossy ones that rank apart, then n/a, each in a stable order.
   std::vector<RankedIntervention> interventions;
   std::vector<BaselinePoint> baseline;
+  std::vector<RoundSummary> rounds;  // Empty for a campaign of one round.
+  std::string rounds_note;           // How the rounds ended, or where they are.
+  std::optional<StackSummary> stack;
   std::vector<BreakdownShare> breakdown;    // Of the mix: the average step of today's serving.
   std::optional<double> breakdown_step_us;  // Its time.
   std::map<std::string, std::string> environment;

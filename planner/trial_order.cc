@@ -10,6 +10,7 @@
 #include "planner/breakdown.h"
 #include "planner/ceiling.h"
 #include "planner/claim.h"
+#include "planner/rounds.h"
 
 namespace lastflop {
 namespace {
@@ -21,7 +22,7 @@ struct PointCost {
   std::optional<StepBreakdown> breakdown;
 };
 
-std::vector<PointCost> CostsOf(const CampaignResults& results) {
+std::vector<PointCost> CostsOf(const CampaignResults& results, int round) {
   const MeasureOptions& measure = results.campaign.measure;
   const double max_s = std::chrono::duration<double>(measure.max_time).count() /
                        static_cast<double>(std::max<int64_t>(1, measure.launches));
@@ -29,7 +30,7 @@ std::vector<PointCost> CostsOf(const CampaignResults& results) {
   for (const TrialRecord& trial : results.trials) {
     const auto point = static_cast<size_t>(trial.spec.point_index);
     if (trial.spec.intervention_id != kBaselineId || trial.spec.role != TrialRole::kCompare ||
-        point >= costs.size()) {
+        trial.spec.round != round || point >= costs.size()) {
       continue;
     }
     std::vector<const AttemptResult*> attempts;
@@ -51,7 +52,11 @@ std::vector<PointCost> CostsOf(const CampaignResults& results) {
 
 class Orderer {
  public:
-  explicit Orderer(const CampaignResults& results) : results_(results), costs_(CostsOf(results)) {}
+  explicit Orderer(const CampaignResults& results)
+      : results_(results),
+        round_(LastRound(results)),
+        time_shares_(TimeOfRound(results, round_).time_shares),
+        costs_(CostsOf(results, round_)) {}
 
   // Expected saving a second, of all trials of the intervention that are to run.
   double ValueOf(const Intervention& intervention) {
@@ -59,7 +64,8 @@ class Orderer {
     double seconds = 0;
     std::map<int, double> best;  // By point, over the choices of a sweep.
     for (const TrialRecord& trial : results_.trials) {
-      if (trial.spec.intervention_id != intervention.id || trial.spec.settled.has_value()) {
+      if (trial.spec.intervention_id != intervention.id || trial.spec.settled.has_value() ||
+          trial.spec.round != round_ || trial.spec.role != TrialRole::kCompare) {
         continue;
       }
       const auto index = static_cast<size_t>(trial.spec.point_index);
@@ -67,7 +73,7 @@ class Orderer {
       const double speedup = ExpectedSpeedup(intervention, point, CeilingOf(trial.spec),
                                              results_.campaign.measure.min_effect);
       double& most = best[trial.spec.point_index];
-      most = std::max(most, point.time_share * (1 - 1 / speedup));
+      most = std::max(most, time_shares_[index] * (1 - 1 / speedup));
       seconds += SecondsOf(trial.spec);
     }
     for (const auto& [point, most] : best) {
@@ -97,6 +103,8 @@ class Orderer {
   }
 
   const CampaignResults& results_;  // Outlives this.
+  const int round_;
+  const std::vector<double> time_shares_;  // Of the round, by point.
   std::vector<PointCost> costs_;
   ExpectedLoads loads_;
 };
@@ -152,7 +160,15 @@ std::vector<size_t> OrderTrials(const CampaignResults& results) {
     const Intervention& one = results.campaign.interventions[i];
     keys[one.id] = {orderer.ValueOf(one), one.tier, i};
   }
+  // Only what the last round compares is still to be ordered; the rest of it comes after.
+  const int round = LastRound(results);
+  const auto group = [&results, round](size_t i) {
+    const TrialSpec& spec = results.trials[i].spec;
+    return spec.round < round ? 0 : (spec.role == TrialRole::kCompare ? 1 : 2);
+  };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (group(a) != group(b)) return group(a) < group(b);
+    if (group(a) != 1) return false;
     const auto left = keys.find(results.trials[a].spec.intervention_id);
     const auto right = keys.find(results.trials[b].spec.intervention_id);
     if (left == keys.end() || right == keys.end()) {

@@ -24,8 +24,9 @@ double ExpectedSpeedup(const Intervention& intervention, const Point& point,
 // then interventions by expected saving of serving time per second of measuring, the larger first;
 // in equals the lower tier, then the campaign's order. An intervention's trials stay together, as a
 // total needs all of its points. Seconds are those that the baseline's accepted attempts took, else
-// measure.max_time; a plan with processes of its own is charged their making. Without budget.wall
-// it is the campaign's order.
+// measure.max_time; a plan with processes of its own is charged their making. Of a campaign with
+// rounds that is the order within the last one, behind the earlier ones; confirmations and stacks
+// come last. Without budget.wall it is the campaign's order.
 std::vector<size_t> OrderTrials(const CampaignResults& results);
 
 }  // namespace lastflop

@@ -1,12 +1,14 @@
 #include "report/document.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "report/format.h"
+#include "report/round_sections.h"
 
 namespace lastflop {
 namespace {
@@ -220,10 +222,11 @@ Section BreakdownSection(const Ranking& ranking) {
     section.note = "n/a: no breakdown of the baseline was measured at every point.";
     return section;
   }
-  section.note = absl::StrCat("The baseline's average step over the mix takes ",
-                              FormatNumber(ranking.breakdown_step_us),
-                              " us; time that no op claims is host. After: n/a until a stack is "
-                              "measured.");
+  section.note = absl::StrCat(
+      "The baseline's average step over the mix takes ", FormatNumber(ranking.breakdown_step_us),
+      " us; time that no op claims is host. ",
+      ranking.rounds.size() > 1 ? "What accepted interventions make of it is under Rounds."
+                                : "After: n/a until a stack is measured.");
   section.table.columns = {{"category", false, 0}, {"us", true, 0}, {"share", true, 0}};
   for (const BaselinePoint& point : ranking.baseline) {
     section.table.columns.push_back({point.label, true, 2});
@@ -376,6 +379,10 @@ Document MakeDocument(const Ranking& ranking) {
                        ListSection("warnings", "Warnings", "None.", ranking.warnings),
                        EnvironmentSection(ranking),
                        ListSection("assumptions", "Assumptions", "None.", ranking.assumptions)};
+  // Behind the ranking, before its details.
+  std::vector<Section> rounds = RoundSections(ranking);
+  document.sections.insert(document.sections.begin() + 2, std::make_move_iterator(rounds.begin()),
+                           std::make_move_iterator(rounds.end()));
   return document;
 }
 

@@ -15,7 +15,7 @@ constexpr char kHeader[] =
     "campaign,place,id,title,tier,effort_hours,risk,quality,claim_low,claim_high,claim_of,"
     "claim_verdict,point,time_share,standing,effect,speedup,low,high,pairs,origin,"
     "baseline_us,variant_us,baseline_tokens_per_s,variant_tokens_per_s,ceiling,"
-    "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason\r\n";
+    "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason,round,role\r\n";
 
 // Fields of one row, in the order of the header. What is not known is an empty field.
 class Row {
@@ -57,6 +57,11 @@ void AddFigure(const std::optional<SpeedupFigure>& figure, Row& row) {
   row.Text(figure.has_value() ? ToWord(figure->origin) : "");
 }
 
+void EndRow(std::optional<int> round, absl::string_view role, Row& row) {
+  row.Number(round.has_value() ? std::optional<double>(*round) : std::nullopt);
+  row.Text(role);
+}
+
 std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
   Row row = StartRow(ranking, one);
   row.Text("mix");
@@ -74,6 +79,7 @@ std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
   row.Text(ToWord(one.fidelity));
   row.Number(one.error);
   row.Text(one.reason);
+  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", row);
   return row.Line();
 }
 
@@ -96,7 +102,62 @@ std::string PointLine(const Ranking& ranking, const RankedIntervention& one,
   row.Text(ToWord(point.fidelity));
   row.Number(point.error);
   row.Text(point.reason);
+  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", row);
   return row.Line();
+}
+
+// A figure of a round or of the stack, which is of the mix and of nothing else.
+std::string RoundLine(const Ranking& ranking, const std::string& id,
+                      const std::optional<SpeedupFigure>& figure, Standing standing,
+                      std::optional<Effect> effect, const std::string& reason,
+                      std::optional<int> round, absl::string_view role) {
+  constexpr int kFieldsBeforePoint = 9;
+  constexpr int kFieldsBeforeReason = 10;
+  Row row;
+  row.Text(ranking.campaign_name);
+  row.Text("");
+  row.Text(id);
+  for (int i = 0; i < kFieldsBeforePoint; ++i) {
+    row.Text("");
+  }
+  row.Text(round.has_value() ? absl::StrCat("mix of round ", *round) : "mix of the stack");
+  row.Number(1);
+  row.Text(ToWord(standing));
+  row.Text(effect.has_value() ? ToWord(*effect) : "");
+  AddFigure(figure, row);
+  for (int i = 0; i < kFieldsBeforeReason; ++i) {
+    row.Text("");
+  }
+  row.Text(reason);
+  EndRow(round, role, row);
+  return row.Line();
+}
+
+std::string RoundLines(const Ranking& ranking) {
+  std::string out;
+  for (const RoundSummary& round : ranking.rounds) {
+    for (const RoundEntry& one : round.interventions) {
+      const char* const role =
+          one.is_accepted ? "accepted" : (one.selected_on.has_value() ? "confirm" : "compare");
+      out += RoundLine(ranking, one.id, one.mix, one.standing, one.effect, one.reason, round.round,
+                       role);
+    }
+  }
+  if (ranking.stack.has_value()) {
+    const StackSummary& stack = *ranking.stack;
+    const auto standing = [](const std::optional<SpeedupFigure>& figure) {
+      return figure.has_value() ? Standing::kMeasured : Standing::kNotRun;
+    };
+    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), stack.mix, standing(stack.mix),
+                     stack.effect, stack.reason, std::nullopt, "stack");
+    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), stack.interaction,
+                     standing(stack.interaction), std::nullopt, "", std::nullopt, "interaction");
+    for (const LeftOutPart& part : stack.left_out) {
+      out += RoundLine(ranking, part.id, part.mix, standing(part.mix), part.effect, part.reason,
+                       std::nullopt, "leave_one_out");
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -109,7 +170,7 @@ std::string RenderCsv(const Ranking& ranking) {
       out += PointLine(ranking, one, point);
     }
   }
-  return out;
+  return out + RoundLines(ranking);
 }
 
 }  // namespace lastflop

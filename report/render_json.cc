@@ -113,6 +113,8 @@ Json InterventionJson(const RankedIntervention& one) {
   json["prediction_error"] = Number(one.prediction_error);
   json["fidelity"] = Word(one.fidelity);
   json["error"] = Number(one.error);
+  json["accepted_round"] =
+      one.accepted_round.has_value() ? Json(*one.accepted_round) : Json(nullptr);
   json["points"] = Json::array();
   for (const PointResult& point : one.points) {
     json["points"].push_back(PointJson(point));
@@ -176,6 +178,48 @@ Json SequenceJson(const Ranking& ranking) {
   return json;
 }
 
+Json RoundJson(const RoundSummary& round) {
+  Json entries = Json::array();
+  for (const RoundEntry& one : round.interventions) {
+    entries.push_back({{"place", one.place.has_value() ? Json(*one.place) : Json(nullptr)},
+                       {"id", one.id},
+                       {"choice", one.choice},
+                       {"standing", Word(one.standing)},
+                       {"effect", Word(one.effect)},
+                       {"speedup", FigureJson(one.mix)},
+                       {"selected_on", FigureJson(one.selected_on)},
+                       {"ceiling", Number(one.ceiling)},
+                       {"accepted", one.is_accepted},
+                       {"reason", one.reason}});
+  }
+  return {{"round", round.round},
+          {"accepted", round.accepted.empty() ? Json(nullptr) : Json(round.accepted)},
+          {"together", round.together},
+          {"step_us", Number(round.step_us)},
+          {"breakdown", BreakdownJson(round.breakdown)},
+          {"interventions", std::move(entries)}};
+}
+
+Json StackJson(const std::optional<StackSummary>& stack) {
+  if (!stack.has_value()) {
+    return nullptr;
+  }
+  Json left_out = Json::array();
+  for (const LeftOutPart& part : stack->left_out) {
+    left_out.push_back({{"id", part.id},
+                        {"speedup", FigureJson(part.mix)},
+                        {"effect", Word(part.effect)},
+                        {"reason", part.reason}});
+  }
+  return {{"ids", stack->ids},
+          {"speedup", FigureJson(stack->mix)},
+          {"effect", Word(stack->effect)},
+          {"product_of_parts", FigureJson(stack->product)},
+          {"interaction", FigureJson(stack->interaction)},
+          {"left_out", std::move(left_out)},
+          {"reason", stack->reason}};
+}
+
 Json ReportJson(const Ranking& ranking) {
   Json json;
   json["schema"] = kReportSchema;
@@ -195,6 +239,12 @@ Json ReportJson(const Ranking& ranking) {
   for (const RankedIntervention& one : ranking.interventions) {
     json["ranking"].push_back(InterventionJson(one));
   }
+  json["rounds"] = Json::array();
+  for (const RoundSummary& round : ranking.rounds) {
+    json["rounds"].push_back(RoundJson(round));
+  }
+  json["rounds_note"] = ranking.rounds_note;
+  json["stack"] = StackJson(ranking.stack);
   json["breakdown"] = BreakdownJson(ranking.breakdown);
   json["breakdown_step_us"] = Number(ranking.breakdown_step_us);
   json["baseline"] = Json::array();
@@ -302,6 +352,8 @@ Json TrialJson(const TrialRecord& trial, const CampaignResults& results) {
   Json json = {{"trial_id", trial.spec.trial_id},
                {"intervention", trial.spec.intervention_id},
                {"choice", trial.spec.choice},
+               {"round", trial.spec.round},
+               {"role", Word(trial.spec.role)},
                {"point", point < results.campaign.points.size()
                              ? Json(results.campaign.points[point].Label())
                              : Json(nullptr)},

@@ -56,11 +56,13 @@ MeasureOptions ReadMeasure(const YamlValue& value, Diagnostics& diagnostics,
 }
 
 Budget ReadBudget(const YamlValue& value, Diagnostics& diagnostics) {
+  constexpr int64_t kMostRounds = 100;
   Budget budget;
   MapReader reader(value, "budget", diagnostics);
   reader.Optional("effort", budget.effort_hours, ParseEffortHours);
   reader.Optional("wall", budget.wall, ParseDuration);
   reader.Optional("max_error", budget.max_error, FractionIn(kNotNegative));
+  reader.Optional("rounds", budget.rounds, IntegerIn(1, kMostRounds));
   reader.Finish();
   return budget;
 }

@@ -135,12 +135,12 @@ TEST_F(CampaignServiceTest, SaysWhatItDoesNotKnowOrCannotRead) {
     EXPECT_THAT(status.error_message(), HasSubstr("from_the_future"));
   }
   Campaign campaign = SomeCampaignOf(1);
-  campaign.budget.rounds = 2;
+  campaign.budget.rounds = 0;
   request.set_campaign_json(ToJson(campaign));
   grpc::ClientContext context;
   const grpc::Status status = campaigns_->Submit(&context, request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("rounds: 2"));
+  EXPECT_THAT(status.error_message(), HasSubstr("budget.rounds is at least 1"));
 }
 
 TEST_F(CampaignServiceTest, CancelsAndResumes) {

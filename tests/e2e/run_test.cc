@@ -56,6 +56,40 @@ TEST(RunTest, RanksRealKernelsAndCanBeReadAgain) {
   EXPECT_FALSE(json::parse(exported.Out()).at("trials").empty());
 }
 
+// Round 1 accepts the fast kernel; round 2 compares the rest with that.
+TEST(RunTest, RunsRoundsUponWhatWasAccepted) {
+  const TestFolder folder;
+  const std::string file =
+      WriteTinyCampaign(folder,
+                        "\n  - {id: grouped, title: A kernel that is not plain loops, tier: 1, "
+                        "effort: 1h, set: {moe.kernel: grouped}}"
+                        "\n  - {id: columns, title: Column-major tiles, tier: 2, effort: 1h, set: "
+                        "{moe.tile_order: column_major}}"
+                        "\n  - {id: fused, title: Another kernel, tier: 2, effort: 1h, set: "
+                        "{moe.kernel: fused}, excludes: [grouped]}\n",
+                        "launches: 4, min_pairs: 15, max_time: 300ms, confidence: 0.6");
+  Program run(folder.path(), "lastflop",
+              {"run", file, "--db", folder.path() + "/r.db", "--set",
+               "baseline.moe.kernel=reference", "--set", "budget.rounds=2", "--set",
+               "workload.points.0.batch=32", "--set", "workload.points.1.batch=64", "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  // Six times as fast or more, held against a confidence that a busy host reaches too.
+  ASSERT_GE(report.at("rounds").size(), 2u) << report.at("rounds_note");
+  const json& first = report.at("rounds").at(0);
+  const std::string accepted = first.at("accepted").get<std::string>();
+  EXPECT_TRUE(accepted == "grouped" || accepted == "fused") << accepted;
+  EXPECT_FALSE(first.at("interventions").at(0).at("selected_on").at("estimate").is_null());
+  EXPECT_FALSE(report.at("rounds").at(1).at("breakdown").empty());
+  EXPECT_EQ(report.at("sequence").at(0).at("id"), accepted);
+  EXPECT_FALSE(report.at("stack").at("speedup").at("estimate").is_null());
+  bool has_dropped = false;
+  for (const json& one : report.at("rounds").at(1).at("interventions")) {
+    has_dropped |= one.at("reason").get<std::string>().find("dropped out") == 0;
+  }
+  EXPECT_TRUE(has_dropped) << "grouped and fused exclude each other";
+}
+
 TEST(RunTest, RunsAGangOfTwoRanks) {
   const TestFolder folder;
   const std::string file =

@@ -154,6 +154,66 @@ BaselinePoint Baseline(int index, double step_us) {
   return point;
 }
 
+RoundEntry Entry(int place, std::string id, const SpeedupFigure& mix, Effect effect) {
+  RoundEntry entry;
+  entry.place = place;
+  entry.id = std::move(id);
+  entry.standing = Standing::kMeasured;
+  entry.effect = effect;
+  entry.mix = mix;
+  entry.ceiling = 1.6;
+  return entry;
+}
+
+// Two rounds that accept something, and the baseline after them.
+std::vector<RoundSummary> ExampleRounds() {
+  RoundSummary first;
+  first.round = 1;
+  first.accepted = "fused-moe";
+  first.interventions = {Entry(1, "fused-moe", Figure(1.213, 0.009, 96), Effect::kFaster),
+                         Entry(2, "separate-dequant", Figure(0.71, 0.006, 60), Effect::kSlower)};
+  first.interventions[0].is_accepted = true;
+  first.interventions[0].selected_on = Figure(1.226, 0.011, 96);
+  first.step_us = 9143;
+  first.breakdown = {{OpCategory::kMoe, 5165.8, 0.565}, {OpCategory::kDense, 3977.2, 0.435}};
+  RoundSummary second;
+  second.round = 2;
+  second.accepted = "one-shot-all-reduce";
+  second.together = {"peer-memory"};
+  second.interventions = {
+      Entry(1, "one-shot-all-reduce", Figure(1.052, 0.008, 96), Effect::kFaster)};
+  second.interventions[0].is_accepted = true;
+  second.interventions[0].selected_on = Figure(1.057, 0.008, 96);
+  RoundEntry dropped;
+  dropped.id = "separate-dequant";
+  dropped.reason =
+      "dropped out: it sets moe.kernel=grouped, and fused-moe, accepted in round 1, sets it to "
+      "fused";
+  second.interventions.push_back(dropped);
+  second.step_us = 7537;
+  second.breakdown = {{OpCategory::kMoe, 3560, 0.472}, {OpCategory::kDense, 3977, 0.528}};
+  RoundSummary last;
+  last.round = 3;
+  return {first, second, last};
+}
+
+StackSummary ExampleStack() {
+  StackSummary stack;
+  stack.ids = {"fused-moe", "one-shot-all-reduce"};
+  stack.mix = Figure(1.271, 0.01, 96);
+  stack.effect = Effect::kFaster;
+  stack.product = Figure(1.279, 0.03, 192);
+  stack.product->origin = Origin::kModelled;
+  stack.interaction = Figure(0.994, 0.02, 288);
+  stack.interaction->origin = Origin::kModelled;
+  stack.left_out = {{.id = "fused-moe", .mix = Figure(1.2, 0.01, 96), .effect = Effect::kFaster},
+                    {.id = "one-shot-all-reduce",
+                     .mix = Figure(1.052, 0.008, 96),
+                     .effect = Effect::kFaster,
+                     .reason = "its confirmation in round 2"}};
+  return stack;
+}
+
 }  // namespace
 
 const char kHostileName[] = "=a<b>&\"c', d=1+1|x\n</SCRIPT><!-- `*_[y](z) \x1b[31m";
@@ -194,6 +254,10 @@ Ranking ExampleRanking() {
                                    "moe.l2_pin: the CPU has no persisting part of its cache"),
                            Missing("crashing", Standing::kFailed, "signal 9, 3 attempts")};
   ranking.baseline = {Baseline(0, 4000), Baseline(1, 16000)};
+  ranking.interventions[0].accepted_round = 1;
+  ranking.rounds = ExampleRounds();
+  ranking.rounds_note = "the last of 2 rounds is over; accepted: fused-moe, one-shot-all-reduce";
+  ranking.stack = ExampleStack();
   ranking.breakdown = {{OpCategory::kMoe, 5165.8, 0.565},  {OpCategory::kDense, 1234.3, 0.135},
                        {OpCategory::kAttention, 914, 0.1}, {OpCategory::kCollective, 548, 0.06},
                        {OpCategory::kLmHead, 457, 0.05},   {OpCategory::kHost, 457, 0.05},
@@ -226,6 +290,19 @@ Ranking HostileRanking() {
     one.error = std::numeric_limits<double>::infinity();
   }
   ranking.interventions.front().mix = Figure(1.2, 0.01, 9);
+  ranking.rounds_note = kHostileName;
+  for (RoundSummary& round : ranking.rounds) {
+    round.accepted = kHostileName;
+    round.together = {kHostileName};
+    for (RoundEntry& one : round.interventions) {
+      one.id = kHostileName;
+      one.reason = kHostileName;
+      one.ceiling = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  ranking.stack->ids = {kHostileName, kHostileName};
+  ranking.stack->left_out[0].id = kHostileName;
+  ranking.stack->left_out[0].reason = kHostileName;
   return ranking;
 }
 

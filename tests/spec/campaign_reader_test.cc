@@ -215,6 +215,12 @@ TEST(CampaignReaderTest, RefusesInterventionsAtOdds) {
   EXPECT_THAT(RefusalOf(circle), HasSubstr("needs go in a circle"));
 }
 
+TEST(CampaignReaderTest, ReadsRounds) {
+  EXPECT_EQ(ReadText(kGoodCampaign)->budget.rounds, 1);
+  EXPECT_EQ(ReadText(Changed("max_error: 0", "max_error: 0, rounds: 3"))->budget.rounds, 3);
+  ExpectRefusals({{"max_error: 0", "rounds: 0", "c.yaml:19:", "budget.rounds"}});
+}
+
 TEST(CampaignReaderTest, SaysEverythingThatIsWrongAtOnce) {
   std::string text = Changed("schema: 1", "schema: one");
   text.replace(text.find("batch: 64"), 9, "batch: -4");
