@@ -272,6 +272,7 @@ class RelationChecker {
       std::set<std::string> reached;
       if (!HasCircle(source, source.intervention.id, reached)) {
         CheckExclusions(source, reached);
+        CheckNeededSettings(source, reached);
       }
     }
   }
@@ -337,6 +338,41 @@ class RelationChecker {
               source.location, source.path,
               absl::StrCat("\"", source.intervention.id, "\" cannot be applied: \"", member,
                            "\" excludes \"", excluded, "\", and both are part of it"));
+          return;
+        }
+      }
+    }
+  }
+
+  // Everything that `id` needs, by way of others too; it may be in a circle.
+  void CollectNeeds(const std::string& id, std::set<std::string>& needs) const {
+    for (const std::string& needed : by_id_.at(id)->intervention.needs) {
+      if (by_id_.contains(needed) && needs.insert(needed).second) {
+        CollectNeeds(needed, needs);
+      }
+    }
+  }
+
+  // Two needed ones may not disagree about a field, unless one of them needs the other and so is
+  // known to come after it.
+  void CheckNeededSettings(const InterventionSource& source, const std::set<std::string>& needed) {
+    std::map<std::string, std::pair<std::string, std::string>> first;  // By path: value and id.
+    for (const std::string& id : needed) {
+      std::set<std::string> below;
+      CollectNeeds(id, below);
+      for (const FieldSetting& setting : by_id_.at(id)->intervention.set) {
+        const auto [found, is_new] = first.try_emplace(setting.path, std::pair(setting.value, id));
+        const auto& [value, other] = found->second;
+        if (is_new || value == setting.value) {
+          continue;
+        }
+        std::set<std::string> below_other;
+        CollectNeeds(other, below_other);
+        if (!below.contains(other) && !below_other.contains(id)) {
+          diagnostics_.Error(source.value->Find("needs")->location, JoinPath(source.path, "needs"),
+                             absl::StrCat("\"", source.intervention.id, "\" cannot be applied: \"",
+                                          other, "\" sets ", setting.path, " to ", value, " and \"",
+                                          id, "\" to ", setting.value, ", and it needs both"));
           return;
         }
       }

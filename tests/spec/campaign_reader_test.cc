@@ -215,6 +215,21 @@ TEST(CampaignReaderTest, RefusesInterventionsAtOdds) {
   EXPECT_THAT(RefusalOf(circle), HasSubstr("needs go in a circle"));
 }
 
+TEST(CampaignReaderTest, RefusesNeedsThatDisagreeAboutAField) {
+  const std::string needs = std::string(kGoodCampaign) +
+                            "  - {id: left, effort: 1h, set: {moe.group_m: 2}}\n"
+                            "  - {id: right, effort: 1h, set: {moe.group_m: 4}}\n"
+                            "  - {id: both, effort: 1h, set: {moe.kernel: fused}, needs: [left, "
+                            "right]}\n";
+  EXPECT_THAT(RefusalOf(needs),
+              AllOf(HasSubstr("c.yaml:41:61: interventions[4].needs: "),
+                    HasSubstr("\"left\" sets moe.group_m to 2 and \"right\" to 4")));
+  // One that needs the other comes after it, and may say otherwise.
+  std::string ordered = needs;
+  ordered.replace(ordered.find("{moe.group_m: 4}"), 16, "{moe.group_m: 4}, needs: [left]");
+  EXPECT_EQ(RefusalOf(ordered), "");
+}
+
 TEST(CampaignReaderTest, ReadsRounds) {
   EXPECT_EQ(ReadText(kGoodCampaign)->budget.rounds, 1);
   EXPECT_EQ(ReadText(Changed("max_error: 0", "max_error: 0, rounds: 3"))->budget.rounds, 3);
