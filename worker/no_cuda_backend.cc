@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const BackendOptions&
   return NoCuda();
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as the one with CUDA, which takes it over.
 absl::StatusOr<Machine> ProbeCudaDevice(int /*device_index*/, Machine /*machine*/) {
   return NoCuda();
 }

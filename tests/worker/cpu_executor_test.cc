@@ -378,7 +378,7 @@ TEST(CpuExecutorTest, SaysWhatReallyRan) {
 TEST(CpuExecutorTest, EqualSeedsGiveEqualChecksums) {
   BackendOptions options = TinyOptions(TinyModel(AttentionKind::kGqa));
   std::vector<std::string> checksums;
-  for (const uint64_t seed : {11, 11, 12}) {
+  for (const uint64_t seed : {11U, 11U, 12U}) {
     options.data_seed = seed;
     const auto backend = CpuBackend::Create(options);
     ASSERT_TRUE(backend.ok());
