@@ -138,10 +138,8 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
     result.reason = absl::StrCat("no baseline to compare with: ", ToWord(baseline.standing), ", ",
                                  baseline.reason);
   } else if (result.standing == Standing::kMeasured) {
-    if (intervention.quality == Quality::kLossy) {
-      result.error = chosen.trial->error;
-      result.changed_routes = chosen.trial->changed_routes;
-    }
+    result.error = chosen.trial->error;
+    result.changed_routes = chosen.trial->changed_routes;
     if (comparison.estimate.has_value()) {
       SetFigures(context, comparison, judged);
     } else {
@@ -304,13 +302,13 @@ void SetGain(const RankingContext& context, RankedIntervention& ranked) {
 
 // Lossy interventions rank apart unless their error is known and within the budget.
 void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
-  if (ranked.quality != Quality::kLossy) {
-    return;
-  }
   for (const PointResult& point : ranked.points) {
     if (point.error.has_value()) {
       ranked.error = std::max(ranked.error.value_or(0), *point.error);
     }
+  }
+  if (ranked.quality != Quality::kLossy) {
+    return;
   }
   const double max_error = context.campaign().budget.max_error;
   ranked.ranks_apart = !(max_error > 0 && ranked.error.has_value() && *ranked.error <= max_error);

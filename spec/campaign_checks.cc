@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/expand_trials.h"
+#include "common/plan_quality.h"
 #include "common/suggest.h"
 #include "common/trial.h"
 #include "spec/plan_reader.h"
@@ -33,6 +34,7 @@ class CampaignChecker {
         diagnostics_(diagnostics) {}
 
   void Check() {
+    CheckContexts();
     CheckBaseline();
     if (!diagnostics_.ok()) {
       return;
@@ -69,6 +71,18 @@ class CampaignChecker {
       }
     }
     return blamed;
+  }
+
+  // The step of a longer context can be measured; the model was not made for it.
+  void CheckContexts() {
+    const int64_t most = campaign_.model.max_position_embeddings;
+    for (size_t i = 0; i < campaign_.points.size(); ++i) {
+      if (most > 0 && campaign_.points[i].context > most) {
+        campaign_.warnings.push_back(
+            absl::StrCat(IndexPath("workload.points", i), ": context ", campaign_.points[i].context,
+                         " is more than the model's max_position_embeddings (", most, ")"));
+      }
+    }
   }
 
   void CheckBaseline() {
@@ -123,6 +137,9 @@ class CampaignChecker {
         return diagnostics_.Error(source.location, source.path, status.message());
       }
       const std::string choice_text = ChoiceText(choice);
+      if (!CheckQuality(source, *plan, intervention)) {
+        return;
+      }
       if (const absl::Status status = CheckPlan(*plan); !status.ok()) {
         reasons.push_back(choice.empty() ? std::string(status.message())
                                          : absl::StrCat(choice_text, ": ", status.message()));
@@ -138,6 +155,26 @@ class CampaignChecker {
     if (reasons.size() == choices.size()) {
       intervention.infeasible_reason = absl::StrJoin(reasons, "; ");
     }
+  }
+
+  // What changes the model's output is lossy whether the file says so or not; a file that says
+  // `exact` of it is wrong, and false is returned.
+  bool CheckQuality(const InterventionSource& source, const Plan& variant,
+                    Intervention& intervention) {
+    const std::vector<std::string> changes =
+        LossyChanges(campaign_.model, campaign_.baseline, variant);
+    if (changes.empty()) {
+      return true;
+    }
+    const YamlValue* quality = source.value->Find("quality");
+    if (quality != nullptr && intervention.quality == Quality::kExact) {
+      diagnostics_.Error(quality->location, JoinPath(source.path, "quality"),
+                         absl::StrCat("exact, but the patch changes the model's output (",
+                                      absl::StrJoin(changes, "; "), "): write lossy"));
+      return false;
+    }
+    intervention.quality = Quality::kLossy;
+    return true;
   }
 
   void CheckPoints(const Intervention& intervention, const std::string& choice_text,

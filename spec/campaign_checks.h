@@ -11,8 +11,9 @@
 namespace lastflop {
 
 // What can be said of a campaign only when all of it is read, with the hooks: an infeasible
-// baseline and claims about ops that do not exist are errors; infeasible interventions, choices
-// and points are noted in the campaign.
+// baseline, claims about ops that do not exist and `quality: exact` of a lossy patch are errors;
+// infeasible interventions, choices and points are noted in the campaign, `quality` is set where
+// the file leaves it out.
 void CheckCampaign(const CampaignHooks& hooks, const YamlValue& root,
                    const std::vector<InterventionSource>& sources, Campaign& campaign,
                    Diagnostics& diagnostics);

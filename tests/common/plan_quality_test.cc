@@ -1,0 +1,56 @@
+#include "common/plan_quality.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lastflop {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+Model Int4Model() {
+  Model model;
+  model.top_k = 8;
+  model.experts = StorageOf(WeightFormat::kInt4G32);
+  return model;
+}
+
+TEST(LossyChangesTest, ANumberFormatIsLossyUnlessItHoldsWhatTheOldOneDid) {
+  const Plan baseline;
+  Plan variant;
+  variant.moe.weights = WeightFormat::kNvfp4;
+  EXPECT_THAT(LossyChanges(Int4Model(), baseline, variant),
+              ElementsAre("moe.weights: int4_g32 -> nvfp4"));
+  EXPECT_THAT(LossyChanges(Int4Model(), variant, variant), IsEmpty());
+  variant.moe.weights = WeightFormat::kBf16;
+  EXPECT_THAT(LossyChanges(Int4Model(), baseline, variant), IsEmpty());
+  variant.moe.weights = WeightFormat::kInt4G32;  // As the model has them.
+  EXPECT_THAT(LossyChanges(Int4Model(), baseline, variant), IsEmpty());
+}
+
+TEST(LossyChangesTest, NamesEveryFieldInCanonicalOrder) {
+  Plan variant;
+  variant.moe.activations = ActivationFormat::kFp8;
+  variant.moe.opportunistic_keep = 4;
+  variant.collectives.payload = ActivationFormat::kNvfp4;
+  variant.attention_cache = CacheFormat::kFp8;
+  EXPECT_THAT(LossyChanges(Int4Model(), Plan(), variant),
+              ElementsAre("moe.activations: bf16 -> fp8",
+                          "moe.expert_activation: top_k of 8 -> opportunistic:4",
+                          "collectives.payload: bf16 -> nvfp4", "attention.cache: bf16 -> fp8"));
+  EXPECT_THAT(LossyChanges(Int4Model(), variant, Plan()), IsEmpty()) << "the way back is exact";
+}
+
+TEST(LossyChangesTest, WhatOnlyRoundsOtherwiseIsExact) {
+  Plan variant;
+  variant.parallel = {.tensor = 8, .expert = 8};
+  variant.moe.kernel = MoeKernel::kFused;
+  variant.moe.dequant = Dequant::kSeparate;
+  variant.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
+  variant.speculative = {.draft_tokens = 4, .acceptance = 0.8, .draft_cost = 0.1};
+  EXPECT_THAT(LossyChanges(Int4Model(), Plan(), variant), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lastflop
