@@ -58,6 +58,15 @@ CampaignHooks MakeHooks() {
 
 }  // namespace
 
+absl::Status CheckFidelity(const Campaign& campaign, absl::string_view backend) {
+  if (campaign.fidelity == Fidelity::kShard && backend == "cpu") {
+    return absl::InvalidArgumentError(
+        "fidelity shard: measures one rank of a GPU machine and models the others; on a CPU every "
+        "rank runs, use full");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
   LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadWholeFile(flags.file));
   std::vector<std::string> overrides = flags.overrides;
@@ -68,6 +77,9 @@ absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
                             ReadCampaignFile(flags.file, overrides, MakeHooks()));
   if (!flags.fidelity.empty()) {
     campaign.fidelity = FromWord<Fidelity>(flags.fidelity);
+  }
+  if (!campaign.machine_auto) {
+    LASTFLOP_RETURN_IF_ERROR(CheckFidelity(campaign, campaign.machine.backend));
   }
   return LoadedCampaign{.campaign = std::move(campaign), .source_yaml = std::move(source)};
 }

@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "cli/flags.h"
 #include "common/campaign.h"
 
@@ -17,5 +19,9 @@ struct LoadedCampaign {
 // its plans against the model. InvalidArgument: every error of the file, a line each, as
 // `FILE:LINE:COLUMN: path: message`.
 absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags);
+
+// InvalidArgument where workers of `backend` ("cpu", "cuda") cannot measure at the fidelity that
+// the campaign asks for.
+absl::Status CheckFidelity(const Campaign& campaign, absl::string_view backend);
 
 }  // namespace lastflop

@@ -2,17 +2,20 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/campaign_exit.h"
 #include "cli/interrupt.h"
 #include "cli/print_report.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "common/exit_codes.h"
 #include "common/share_path.h"
@@ -24,6 +27,43 @@ namespace {
 constexpr std::chrono::milliseconds kStartTimeout{15000};
 constexpr std::chrono::milliseconds kStartPoll{20};
 constexpr size_t kLinesShown = 5;
+constexpr std::chrono::milliseconds kHealthPoll{100};
+
+// Sets stop() when the user interrupts or one of the programs ends by itself: without its workers a
+// coordinator has nothing to tell that a watcher could wake up by.
+class HealthWatch {
+ public:
+  explicit HealthWatch(LocalSystem& system) : system_(system), thread_([this] { Poll(); }) {}
+  ~HealthWatch() { Finish().IgnoreError(); }
+  HealthWatch(const HealthWatch&) = delete;
+  HealthWatch& operator=(const HealthWatch&) = delete;
+
+  const std::atomic<bool>& stop() const { return stop_; }
+
+  // Ends the watch: why a program had ended, if one had.
+  absl::Status Finish() {
+    is_over_ = true;
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+    return health_;
+  }
+
+ private:
+  void Poll() {
+    while (!is_over_ && !InterruptFlag() && health_.ok()) {
+      std::this_thread::sleep_for(kHealthPoll);
+      health_ = system_.Health();
+    }
+    stop_ = true;
+  }
+
+  LocalSystem& system_;  // Outlives this.
+  std::atomic<bool> is_over_ = false;
+  std::atomic<bool> stop_ = false;
+  absl::Status health_;  // The thread's until it is joined.
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -52,7 +92,8 @@ absl::Status LocalSystem::StartCoordinator(const std::string& directory) {
   LASTFLOP_ASSIGN_OR_RETURN(
       coordinator_,
       ChildProgram::Start({absl::StrCat(directory, "/lastflopd"), "--listen", server(), "--db",
-                           options_.db, "--parent", absl::StrCat(getpid())},
+                           options_.db, "--expected-workers", absl::StrCat(options_.devices.size()),
+                           "--parent", absl::StrCat(getpid())},
                           LogFile("coordinator")));
   SourceFlags flags;
   flags.server = server();
@@ -91,48 +132,55 @@ absl::StatusOr<std::unique_ptr<LocalSystem>> LocalSystem::Start(const Options& o
   return system;
 }
 
-absl::Status LocalSystem::Health() {
-  if (!coordinator_->IsRunning()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the coordinator ", coordinator_->exit_text(), ":", LastLines("coordinator")));
+absl::Status LocalSystem::HealthOf(ChildProgram& program, const std::string& title,
+                                   const std::string& log) const {
+  if (program.IsRunning()) {
+    return absl::OkStatus();
   }
+  return ErrorOfExit(program.exit_code(),
+                     absl::StrCat(title, " ", program.exit_text(), ":", LastLines(log)));
+}
+
+absl::Status LocalSystem::Health() {
+  LASTFLOP_RETURN_IF_ERROR(HealthOf(*coordinator_, "the coordinator", "coordinator"));
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i]->IsRunning()) {
-      return absl::FailedPreconditionError(absl::StrCat("worker local-", i, " ",
-                                                        workers_[i]->exit_text(), ":",
-                                                        LastLines(absl::StrCat("local-", i))));
-    }
+    const std::string name = absl::StrCat("local-", i);
+    LASTFLOP_RETURN_IF_ERROR(HealthOf(*workers_[i], absl::StrCat("worker ", name), name));
   }
   return absl::OkStatus();
 }
 
 int FollowToReport(LocalSystem& system, const std::string& id, const std::string& db,
                    const std::string& format, const std::string& by, Io& io) {
-  absl::Status health = absl::OkStatus();
+  HealthWatch health_watch(system);
   absl::Status watched = absl::OkStatus();
   {
     ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
-    watched = system.client().Watch(id, 0, InterruptFlag(), [&](const Event& event) {
+    watched = system.client().Watch(id, 0, health_watch.stop(), [&](const Event& event) {
       progress.Show(event);
-      health = system.Health();
-      return health.ok();
+      return true;
     });
   }
+  absl::Status health = health_watch.Finish();
+  const std::string resume =
+      absl::StrCat("; `lastflop resume ", id, " --db ", db, "` goes on with it\n");
   if (InterruptFlag()) {
     system.client().Cancel(id).IgnoreError();
-    io.err << "interrupted; `lastflop resume " << id << " --db " << db << "` goes on with it\n";
+    io.err << "interrupted" << resume;
     return kExitInterrupted;
   }
-  for (const absl::Status& status : {health, watched}) {
-    if (!status.ok()) {
-      io.err << "lastflop: " << status.message() << "\n";
-      return kExitInternal;
-    }
+  absl::StatusOr<CampaignResults> results = absl::UnavailableError("the results were not read");
+  if (health.ok() && watched.ok()) {
+    results = system.client().Fetch(id);
   }
-  const absl::StatusOr<CampaignResults> results = system.client().Fetch(id);
-  if (!results.ok()) {
-    io.err << "lastflop: " << results.status().message() << "\n";
-    return kExitInternal;
+  if (!watched.ok() || !results.ok()) {
+    health.Update(system.Health());  // A coordinator's end breaks the stream before it is seen.
+  }
+  for (const absl::Status& status : {health, watched, results.status()}) {
+    if (!status.ok()) {
+      io.err << "lastflop: " << status.message() << "\nunfinished, what is done is kept" << resume;
+      return kExitUnfinished;
+    }
   }
   PrintReport(*results, format, by, io);
   io.err << "campaign " << id << " is kept in " << db << "; read it again with `lastflop report "
@@ -141,8 +189,7 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
   const int code = ExitCodeOf(summary);
   if (code == kExitUnfinished) {
     const bool has_lost = summary.state == CampaignState::kDone;
-    io.err << "unfinished (" << (has_lost ? "lost_out" : ToWord(summary.state))
-           << "); `lastflop resume " << id << " --db " << db << "` goes on with it\n";
+    io.err << "unfinished (" << (has_lost ? "lost_out" : ToWord(summary.state)) << ")" << resume;
   }
   return code;
 }

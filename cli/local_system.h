@@ -22,8 +22,9 @@ class LocalSystem {
     bool verbose = false;              // Logs go to stderr; else to a file beside the socket.
   };
 
-  // FailedPrecondition: the coordinator ended at once (another one has the database open, a folder
-  // that cannot be written); the message has its last log lines.
+  // An error as its exit code says (common/exit_codes.h) when the coordinator ends at once (another
+  // one has the database open, a folder that cannot be written); the message has its last log
+  // lines.
   static absl::StatusOr<std::unique_ptr<LocalSystem>> Start(const Options& options);
 
   CoordinatorClient& client() { return *client_; }
@@ -37,6 +38,8 @@ class LocalSystem {
 
   absl::Status StartCoordinator(const std::string& directory);
   absl::Status StartWorkers(const std::string& directory);
+  absl::Status HealthOf(ChildProgram& program, const std::string& title,
+                        const std::string& log) const;
   std::string server() const { return "unix:" + folder_.path() + "/s"; }
   std::string LogFile(const std::string& name) const;
   std::string LastLines(const std::string& name) const;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/exit_codes.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -73,6 +74,7 @@ bool ChildProgram::IsRunning() {
   if (is_running_ && waitpid(pid_, &status, WNOHANG) == pid_) {
     is_running_ = false;
     exit_text_ = DescribeExit(status);
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   return is_running_;
 }
@@ -118,7 +120,8 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
   int status = 0;
   waitpid(*pid, &status, 0);
   if (status != 0) {
-    return absl::InternalError(absl::StrCat(arguments[0], " ", DescribeExit(status)));
+    return ErrorOfExit(WIFEXITED(status) ? WEXITSTATUS(status) : kExitInternal,
+                       absl::StrCat(arguments[0], " ", DescribeExit(status)));
   }
   return output;
 }

@@ -26,6 +26,8 @@ class ChildProgram {
   // False once it has ended; then exit_text() says how.
   bool IsRunning();
   const std::string& exit_text() const { return exit_text_; }
+  // As common/exit_codes.h; -1 when a signal ended it.
+  int exit_code() const { return exit_code_; }
   void Terminate();
 
  private:
@@ -34,10 +36,11 @@ class ChildProgram {
   const pid_t pid_;
   bool is_running_ = true;
   std::string exit_text_;
+  int exit_code_ = -1;
 };
 
 // Runs a program to its end and gives what it wrote to stdout; its stderr is this process'.
-// Internal when it fails, with how.
+// An error as its exit code says when it fails, with how.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments);
 
 // A new folder of this user alone under the temporary folder; removed with its files.

@@ -28,21 +28,10 @@ absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std:
 }
 
 int ExitCodeFor(const absl::Status& status, std::ostream& err) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-      // Input errors carry FILE:LINE:COLUMN at their start; nothing may stand before it.
-      err << status.message() << "\n";
-      return kExitUsage;
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kPermissionDenied:
-      err << "lastflop: " << status.message() << "\n";
-      return kExitUnreachable;
-    default:
-      err << "lastflop: " << status.message() << "\n";
-      return kExitInternal;
-  }
+  // Mistakes in a file carry FILE:LINE:COLUMN at their start; nothing may stand before it.
+  const bool is_of_input = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  err << (is_of_input ? "" : "lastflop: ") << status.message() << "\n";
+  return ExitCodeOf(status);
 }
 
 }  // namespace lastflop

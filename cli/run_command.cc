@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/coordinator_client.h"
@@ -18,6 +19,7 @@
 #include "common/exit_codes.h"
 #include "common/expand_trials.h"
 #include "common/status_macros.h"
+#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -50,6 +52,11 @@ absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, in
   return devices.names;
 }
 
+// Of the workers that DevicesFor() gave, which are of one kind.
+absl::string_view BackendOf(const std::vector<std::string>& devices) {
+  return absl::StartsWith(devices.front(), "cpu:") ? "cpu" : "cuda";
+}
+
 // Unique for this call: a repeated Submit after a broken connection answers the same campaign.
 std::string NewSubmissionId() {
   return absl::StrCat(getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
@@ -69,9 +76,9 @@ absl::Status PauseOthers(CoordinatorClient& client, const std::string& kept, con
   for (const CampaignSummary& line : campaigns) {
     if (line.state == CampaignState::kRunning && line.campaign_id != kept) {
       LASTFLOP_RETURN_IF_ERROR(client.Cancel(line.campaign_id).status());
-      io.err << "campaign " << line.campaign_id << " (" << line.name << ") was left unfinished in "
-             << db << "; `lastflop resume " << line.campaign_id << " --db " << db
-             << "` goes on with it\n";
+      io.err << "campaign " << line.campaign_id << " (" << OneLine(line.name)
+             << ") was left unfinished in " << db << "; `lastflop resume " << line.campaign_id
+             << " --db " << db << "` goes on with it\n";
     }
   }
   return absl::OkStatus();
@@ -92,6 +99,10 @@ int RunCommand(const RunFlags& flags, Io& io) {
       DevicesFor(loaded->campaign, flags.workers, loaded->campaign.fidelity, io);
   if (!devices.ok()) {
     return ExitCodeFor(devices.status(), io.err);
+  }
+  if (const absl::Status status = CheckFidelity(loaded->campaign, BackendOf(*devices));
+      !status.ok()) {
+    return ExitCodeFor(status, io.err);
   }
   const absl::StatusOr<std::unique_ptr<LocalSystem>> system =
       LocalSystem::Start({.db = flags.db, .devices = *devices, .verbose = flags.verbose});

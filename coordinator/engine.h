@@ -134,6 +134,8 @@ class Engine {
   absl::Status BindMachine(CampaignRun& run, const WorkerEntry& worker);
   absl::Status SettleUnplaceable(const Schedule& schedule, const std::vector<CampaignRun*>& runs);
   absl::Status GiveUpWithoutWorkers();
+  // How long what the connected workers cannot run waits for others.
+  std::chrono::milliseconds GraceForWorkers() const;
 
   void Send(const WorkerEntry& worker, CoordinatorMessage message);
   CampaignRun* FindRun(const std::string& campaign_id);

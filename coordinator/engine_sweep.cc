@@ -180,7 +180,7 @@ absl::Status Engine::SettleUnplaceable(const Schedule& schedule,
     const std::chrono::milliseconds from =
         earlier == unplaceable_since_.end() ? now : earlier->second;
     since[key] = from;
-    if (now - std::max(from, workers_changed_at_) < options_.gang_grace ||
+    if (now - std::max(from, workers_changed_at_) < GraceForWorkers() ||
         run.results.state != CampaignState::kRunning || !IsOpen(trial.state)) {
       continue;
     }
@@ -197,6 +197,15 @@ absl::Status Engine::SettleUnplaceable(const Schedule& schedule,
   }
   unplaceable_since_ = std::move(since);
   return absl::OkStatus();
+}
+
+std::chrono::milliseconds Engine::GraceForWorkers() const {
+  const auto num_connected = std::count_if(
+      workers_.workers().begin(), workers_.workers().end(),
+      [](const auto& entry) { return entry.second.session != 0 && !entry.second.is_lost; });
+  const bool all_are_here =
+      options_.expected_workers > 0 && num_connected >= options_.expected_workers;
+  return all_are_here ? std::chrono::milliseconds(0) : options_.gang_grace;
 }
 
 absl::Status Engine::GiveUpWithoutWorkers() {

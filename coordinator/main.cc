@@ -37,16 +37,10 @@ struct Flags {
   int64_t timeout_ms = 15000;
   int64_t attempt_deadline_s = 900;
   int64_t gang_grace_ms = 30000;
+  int expected_workers = 0;
   bool shut_down_workers = false;
   int parent_pid = 0;
 };
-
-int ExitCodeOf(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
-                 absl::IsNotFound(status)
-             ? kExitUsage
-             : kExitInternal;
-}
 
 int Fail(const absl::Status& status) {
   Log(LogSeverity::kError, "cannot_serve", {{"reason", std::string(status.message())}});
@@ -80,6 +74,7 @@ CoordinatorOptions OptionsOf(const Flags& flags) {
   options.timeout = std::chrono::milliseconds(flags.timeout_ms);
   options.attempt_deadline = std::chrono::seconds(flags.attempt_deadline_s);
   options.gang_grace = std::chrono::milliseconds(flags.gang_grace_ms);
+  options.expected_workers = flags.expected_workers;
   options.host_id = HostId();
   options.is_process_alive = IsProcessAlive;
   options.seed = std::random_device()();
@@ -99,7 +94,7 @@ int Serve(const Flags& flags, Coordinator& coordinator, Server& server) {
   server.Shutdown();
   coordinator.WaitUntilStopped(std::chrono::minutes(1));
   if (!coordinator.status().ok()) {
-    return kExitInternal;
+    return ExitCodeOf(coordinator.status());
   }
   Log(LogSeverity::kInfo, "stopped", {{"signal", absl::StrCat(stop_signal)}});
   return kExitFinished;
@@ -158,6 +153,12 @@ int Main(int argc, char** argv) {
   app.add_option("--gang-grace-ms", flags.gang_grace_ms,
                  "how long a trial waits for workers that are not there, ms")
       ->check(CLI::Range(0, 3600000))
+      ->capture_default_str();
+  app.add_option(
+         "--expected-workers", flags.expected_workers,
+         "how many workers will ever connect (0: nobody knows); once they are there a trial "
+         "that they cannot run waits for no more")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--tls-cert", flags.server.tls_cert_file, "PEM certificate chain");
   app.add_option("--tls-key", flags.server.tls_key_file, "PEM private key");

@@ -20,6 +20,9 @@ struct CoordinatorOptions {
   std::chrono::milliseconds deadline_slack{30000};
   // How long a trial that no set of connected workers can run waits for more workers.
   std::chrono::milliseconds gang_grace{30000};
+  // How many workers will ever connect, 0: nobody knows. While all of them are there a trial that
+  // they cannot run waits for no more.
+  int expected_workers = 0;
   int max_lost_attempts = 5;   // Of one trial since it was started or resumed: then lost_out.
   int trials_per_cohort = 32;  // Trials that share their launches.
   int failures_in_row = 3;     // Different trials that a worker fails until it is suspected.

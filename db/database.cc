@@ -2,6 +2,9 @@
 
 #include <sqlite3.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 
@@ -135,6 +138,9 @@ void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(c
 
 absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode,
                                         std::chrono::milliseconds busy_timeout) {
+  if (std::error_code error; std::filesystem::is_directory(path, error)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": is a folder, not a database"));
+  }
   sqlite3* connection = nullptr;
   const int flags =
       mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;

@@ -146,7 +146,7 @@ int RunCollectiveBench(const CollectiveBenchOptions& options) {
     return kExitFinished;
   }
   std::cerr << "lastflop-worker: rank " << options.rank << ": " << status.message() << "\n";
-  return absl::IsInvalidArgument(status) ? kExitUsage : kExitInternal;
+  return ExitCodeOf(status);
 }
 
 }  // namespace lastflop

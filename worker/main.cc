@@ -56,7 +56,7 @@ int ServeCoordinator(WorkerOptions& options, const std::string& token_file) {
     return kExitFinished;
   }
   Log(LogSeverity::kError, "worker_ended", {{"reason", std::string(status.message())}});
-  return absl::IsInvalidArgument(status) ? kExitUsage : kExitUnreachable;
+  return ExitCodeOf(status);
 }
 
 bool IsDevice(const std::string& device) {

@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 
 int Failed(const absl::Status& status) {
   std::cerr << "lastflop-worker: " << status.message() << "\n";
-  return kExitInternal;
+  return ExitCodeOf(status);
 }
 
 int PrintDevices() {

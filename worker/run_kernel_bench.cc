@@ -116,7 +116,7 @@ int PrintKernelBench(const std::string& request_file) {
       request.ok() ? RunKernelBench(*std::move(request)) : request.status();
   if (!result.ok()) {
     std::cerr << "lastflop-worker: " << result.status().message() << "\n";
-    return absl::IsInvalidArgument(result.status()) ? kExitUsage : kExitInternal;
+    return ExitCodeOf(result.status());
   }
   std::cout << ToJson(*result) << "\n";
   return kExitFinished;
