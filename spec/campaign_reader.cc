@@ -67,12 +67,15 @@ Budget ReadBudget(const YamlValue& value, Diagnostics& diagnostics) {
   return budget;
 }
 
+constexpr double kMostGpuHours = 1e12;  // 100 million GPUs for a year.
+
 Economics ReadEconomics(const YamlValue& value, Diagnostics& diagnostics) {
   Economics economics;
   MapReader reader(value, "economics", diagnostics);
-  reader.Optional("gpu_hours", economics.gpu_hours, NumberIn(kPositive));
+  reader.Optional("gpu_hours", economics.gpu_hours,
+                  NumberIn({.low = 0, .high = kMostGpuHours, .low_exclusive = true}));
   reader.Optional("engineer_hour_in_gpu_hours", economics.engineer_hour_in_gpu_hours,
-                  NumberIn(kNotNegative));
+                  NumberIn({.low = 0, .high = kMostGpuHours}));
   reader.Finish();
   return economics;
 }

@@ -8,8 +8,13 @@
 namespace lastflop {
 namespace {
 
-// The value as the file has it, for messages; containers by their kind only.
-std::string ValueText(const ConfigValue& value) {
+std::string RangeText(int64_t low, int64_t high) {
+  return absl::StrCat("a whole number from ", low, " to ", high);
+}
+
+}  // namespace
+
+std::string ConfigFields::ValueText(const ConfigValue& value) {
   switch (value.kind) {
     case ConfigValue::Kind::kBool:
       return value.boolean ? "true" : "false";
@@ -23,12 +28,6 @@ std::string ValueText(const ConfigValue& value) {
       return std::string(KindWord(value.kind));
   }
 }
-
-std::string RangeText(int64_t low, int64_t high) {
-  return absl::StrCat("a whole number from ", low, " to ", high);
-}
-
-}  // namespace
 
 ConfigFields::ConfigFields(const ConfigValue& object, absl::string_view path,
                            absl::string_view file_name, std::vector<std::string>* assumed)
@@ -44,6 +43,7 @@ absl::string_view ConfigFields::FirstOf(const std::vector<absl::string_view>& ke
 }
 
 const ConfigValue* ConfigFields::FindValue(absl::string_view key) const {
+  asked_.emplace(key);
   const ConfigValue* const value = object_.Find(key);
   return value != nullptr && value->kind != ConfigValue::Kind::kNull ? value : nullptr;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,9 @@ class ConfigFields {
   absl::string_view FirstOf(const std::vector<absl::string_view>& keys) const;
   const ConfigValue* FindValue(absl::string_view key) const;
   const ConfigValue& object() const { return object_; }
+
+  // Whether a reader has asked for `key`, by any of the functions here.
+  bool WasAsked(absl::string_view key) const { return asked_.contains(key); }
 
   // Required, in [low, high].
   int64_t Size(absl::string_view key, int64_t low, int64_t high);
@@ -52,6 +57,9 @@ class ConfigFields {
   void Adopt(const absl::Status& status);
   const absl::Status& status() const { return status_; }
 
+  // The value as the file has it, for messages; containers by their kind only.
+  static std::string ValueText(const ConfigValue& value);
+
   // "text_config.num_experts"
   std::string PathTo(absl::string_view key) const;
 
@@ -64,6 +72,7 @@ class ConfigFields {
   std::string path_;
   std::string file_name_;
   std::vector<std::string>* assumed_;  // Outlives this.
+  mutable std::set<std::string, std::less<>> asked_;
   absl::Status status_;
 };
 

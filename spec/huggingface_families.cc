@@ -120,6 +120,7 @@ void ReadMlaModel(ConfigFields& fields, bool sigmoid_by_default, Model& model) {
   attention.qk_rope_head_dim = fields.Size("qk_rope_head_dim", 1, 65536);
   attention.v_head_dim = fields.Size("v_head_dim", 1, 65536);
   attention.rotary_dim = attention.qk_rope_head_dim;
+  Require(fields, "qk_rope_head_dim", RotaryDimProblem(attention.rotary_dim));
   attention.bias = fields.BoolOr("attention_bias", false);
   ReadExperts(fields, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", model);
   ReadSharedExperts(fields, model);

@@ -26,6 +26,11 @@ StorageGroup AllOf(WeightStorage storage) {
   return {.storage = storage, .all = true, .targets = {}};
 }
 
+void AssumeActivations(Model& model) {
+  model.assumed.push_back(
+      "activations: bf16 unless the plan sets moe.activations; the config quantizes them");
+}
+
 // int4 in groups along the input dimension; others have no format here.
 std::optional<WeightStorage> Int4Storage(ConfigFields& fields, int64_t group_size) {
   switch (group_size) {
@@ -43,8 +48,9 @@ std::optional<WeightStorage> Int4Storage(ConfigFields& fields, int64_t group_siz
 
 // ---- fp8, as DeepSeek, Qwen and MiniMax publish it ----------------------------------------------
 
-QuantizationScheme ReadFp8(ConfigFields& fields) {
+QuantizationScheme ReadFp8(ConfigFields& fields, Model& model) {
   QuantizationScheme scheme;
+  AssumeActivations(model);  // To fp8, with scales made at run time or stored.
   WeightStorage storage = StorageOf(WeightFormat::kFp8);
   if (fields.Has("weight_block_size")) {
     const std::vector<int64_t> block = fields.SizeList("weight_block_size", 1, 65536);
@@ -175,8 +181,7 @@ void ReadConfigGroups(ConfigFields& fields, bool is_sparse_24, QuantizationSchem
     scheme.groups.push_back(std::move(stored));
   }
   if (quantizes_activations) {
-    model.assumed.push_back(
-        "activations: bf16 unless the plan sets moe.activations; the config quantizes them");
+    AssumeActivations(model);
   }
 }
 
@@ -208,9 +213,9 @@ QuantizationScheme ReadModelopt(ConfigFields& fields, Model& model) {
   const std::string algorithm = absl::AsciiStrToUpper(block.StringOr("quant_algo", ""));
   if (algorithm == "NVFP4" || algorithm == "NVFP4_AWQ") {
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kNvfp4)));
-    model.assumed.push_back(
-        "activations: bf16 unless the plan sets moe.activations; the config quantizes them");
+    AssumeActivations(model);
   } else if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") {
+    AssumeActivations(model);
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kFp8)));
   } else if (algorithm == "FP8_PB_WO") {
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kFp8Block)));
@@ -234,7 +239,7 @@ QuantizationScheme ReadQuantizationScheme(ConfigFields& fields, Model& model) {
   const std::string method = absl::AsciiStrToLower(fields.StringOr("quant_method", "modelopt"));
   QuantizationScheme scheme;
   if (method == "fp8" || method == "fbgemm_fp8") {
-    scheme = ReadFp8(fields);
+    scheme = ReadFp8(fields, model);
   } else if (method == "compressed-tensors") {
     scheme = ReadCompressedTensors(fields, model);
   } else if (method == "modelopt" || method == "modelopt_fp4") {

@@ -163,7 +163,6 @@ std::vector<std::string> MachinesIn(const std::string& directory) {
       names.push_back(entry->path().stem().string());
     }
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -204,6 +203,8 @@ absl::StatusOr<std::string> FindMachineFile(const std::string& name, const std::
       known.push_back(std::move(machine));
     }
   }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
   return absl::NotFoundError(absl::StrCat(
       "\"", name, "\" is neither auto nor a machine in ", absl::StrJoin(directories, " or "),
       known.empty() ? "" : absl::StrCat("; there are ", absl::StrJoin(known, ", ")),

@@ -136,6 +136,66 @@ void ReportWhatIsLeftOut(const ConfigFields& root, ConfigFields& fields, Model& 
   }
 }
 
+// Keys that change the work of a step in some family. `one_is_none`: 1 says that there is no such
+// thing, as 0, false and an empty list do for all.
+struct WorkKey {
+  absl::string_view key;
+  bool one_is_none = false;
+};
+constexpr WorkKey kWorkKeys[] = {{"n_shared_experts"},
+                                 {"num_shared_experts"},
+                                 {"moe_num_shared_experts"},
+                                 {"shared_expert_intermediate_size"},
+                                 {"shared_intermediate_size"},
+                                 {"zero_expert_num"},
+                                 {"first_k_dense_replace"},
+                                 {"mlp_only_layers"},
+                                 {"moe_layer_freq", true},
+                                 {"decoder_sparse_step", true},
+                                 {"interleave_moe_layer_step", true},
+                                 {"n_group", true},
+                                 {"topk_group", true},
+                                 {"q_lora_rank"},
+                                 {"kv_lora_rank"},
+                                 {"rotary_dim"},
+                                 {"partial_rotary_factor", true},
+                                 {"index_topk"},
+                                 {"attention_chunk_size"},
+                                 {"attention_bias"},
+                                 {"qkv_bias"},
+                                 {"mlp_bias"},
+                                 {"use_qk_norm"},
+                                 {"qk_norm_type"}};
+
+bool SaysNone(const ConfigValue& value, bool one_is_none) {
+  switch (value.kind) {
+    case ConfigValue::Kind::kBool:
+      return !value.boolean;
+    case ConfigValue::Kind::kInteger:
+    case ConfigValue::Kind::kNumber:
+      return value.number == 0 || (one_is_none && value.number == 1);
+    case ConfigValue::Kind::kArray:
+      return value.items.empty();
+    default:
+      return false;
+  }
+}
+
+// What a family does not read it does not run either.
+void ReportWhatTheFamilyDoesNotRead(const ConfigFields& fields, Model& model) {
+  for (const auto& [key, one_is_none] : kWorkKeys) {
+    if (fields.WasAsked(key)) {
+      continue;
+    }
+    const ConfigValue* const value = fields.FindValue(key);
+    if (value != nullptr && !SaysNone(*value, one_is_none)) {
+      model.not_modelled.push_back(absl::StrCat(fields.PathTo(key), ": ",
+                                                ConfigFields::ValueText(*value), ", not read for ",
+                                                model.model_type));
+    }
+  }
+}
+
 // The quantization block of the language model or, around it, of the whole checkpoint.
 void ReadStorage(ConfigFields& root, ConfigFields& fields, const ModelFamily& family,
                  Model& model) {
@@ -185,6 +245,11 @@ absl::StatusOr<Model> ReadRoot(const ConfigValue& root_value, absl::string_view 
   ReadRope(fields, model);
   ReportSlidingWindow(fields, model);
   ReportWhatIsLeftOut(root, fields, model);
+  ReportWhatTheFamilyDoesNotRead(fields, model);
+  if (const std::string problem = RotaryDimProblem(model.attention.rotary_dim); !problem.empty()) {
+    return fields.ErrorAt(fields.FirstOf({"rotary_dim", "partial_rotary_factor", "head_dim"}),
+                          problem);
+  }
   ReadStorage(root, fields, *family, model);
   LASTFLOP_RETURN_IF_ERROR(root.status());
   LASTFLOP_RETURN_IF_ERROR(fields.status());

@@ -16,6 +16,12 @@ std::string KvHeadsProblem(int64_t num_kv_heads, int64_t num_heads) {
              : absl::StrCat(num_kv_heads, ": must divide the ", num_heads, " query heads");
 }
 
+std::string RotaryDimProblem(int64_t rotary_dim) {
+  return rotary_dim % 2 == 0
+             ? ""
+             : absl::StrCat(rotary_dim, " rotated dimensions: must be even, they turn in pairs");
+}
+
 std::string NumGroupsProblem(int64_t num_groups, int64_t num_experts) {
   return num_groups >= 1 && num_experts % num_groups == 0
              ? ""

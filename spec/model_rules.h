@@ -11,6 +11,8 @@ namespace lastflop {
 
 std::string TopKProblem(int64_t top_k, int64_t num_experts);
 std::string KvHeadsProblem(int64_t num_kv_heads, int64_t num_heads);
+// Rotation turns pairs of dimensions.
+std::string RotaryDimProblem(int64_t rotary_dim);
 std::string NumGroupsProblem(int64_t num_groups, int64_t num_experts);
 // The chosen groups must hold the chosen experts. Needs a num_groups without a problem.
 std::string TopKGroupsProblem(const RouterDims& router, int64_t top_k, int64_t num_experts);

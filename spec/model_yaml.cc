@@ -122,6 +122,7 @@ class ModelBuilder {
       reader.Required("qk_rope_head_dim", attention.qk_rope_head_dim, IntegerIn(1, 65536));
       reader.Required("v_head_dim", attention.v_head_dim, IntegerIn(1, 65536));
       attention.rotary_dim = attention.qk_rope_head_dim;
+      Require(reader, "qk_rope_head_dim", RotaryDimProblem(attention.rotary_dim));
     } else if (has_kind) {
       attention.num_kv_heads = attention.num_heads;
       reader.Optional("num_kv_heads", attention.num_kv_heads, IntegerIn(1, 65536));
@@ -132,6 +133,8 @@ class ModelBuilder {
       reader.Required("head_dim", attention.head_dim, IntegerIn(1, 65536));
       attention.rotary_dim = attention.head_dim;
       reader.Optional("rotary_dim", attention.rotary_dim, IntegerIn(1, attention.head_dim));
+      Require(reader, value->Find("rotary_dim") != nullptr ? "rotary_dim" : "head_dim",
+              RotaryDimProblem(attention.rotary_dim));
     }
     reader.Optional("qk_norm", attention.qk_norm, ParseBool);
     reader.Optional("bias", attention.bias, ParseBool);

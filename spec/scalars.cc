@@ -88,9 +88,10 @@ absl::StatusOr<bool> ParseBool(const YamlValue& value) {
 
 Parser<int64_t> IntegerIn(int64_t least, int64_t most) {
   return [least, most](const YamlValue& value) -> absl::StatusOr<int64_t> {
-    const std::string rule = most == std::numeric_limits<int64_t>::max()
-                                 ? absl::StrCat("an integer >= ", least)
-                                 : absl::StrCat("an integer from ", least, " to ", most);
+    const std::string rule =
+        most == std::numeric_limits<int64_t>::max() ? absl::StrCat("an integer >= ", least)
+        : most == least                             ? absl::StrCat(least)
+                        : absl::StrCat("an integer from ", least, " to ", most);
     LASTFLOP_ASSIGN_OR_RETURN(const std::string text, PlainText(value, rule));
     const absl::StatusOr<int64_t> number = ParseInteger(text);
     if (!number.ok()) {

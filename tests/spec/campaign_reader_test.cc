@@ -136,7 +136,8 @@ TEST(CampaignReaderTest, RefusesNumbersThatCouldMeanTwoThings) {
       {"effort: 3w", "effort: 3y", "c.yaml:19:18: budget.effort: ", "3w (5 d a week)"},
       {"max_error: 0", "max_error: -0.1", "c.yaml:19:43: budget.max_error: ", ">= 0"},
       {"gpu_hours: 50000", "gpu_hours: 0", "c.yaml:20:24: economics.gpu_hours: ", "> 0"},
-      {"schema: 1", "schema: 2", "c.yaml:1:9: schema: ", "from 1 to 1"},
+      {"gpu_hours: 50000", "gpu_hours: 1e308", "c.yaml:20:24: economics.gpu_hours: ", "<= 1e+12"},
+      {"schema: 1", "schema: 2", "c.yaml:1:9: schema: ", "must be 1"},
   });
 }
 

@@ -113,6 +113,14 @@ TEST(ModelFamiliesTest, ReadsQwen3MoeWithInterleavedAndListedDenseLayers) {
   EXPECT_EQ(model.router, (RouterDims{.renormalize = true}));
 }
 
+TEST(ModelFamiliesTest, NamesWhatChangesTheWorkAndTheFamilyDoesNotRead) {
+  const Model model = Read(QwenConfig(
+      "qwen3_moe", R"("n_shared_experts": 2, "first_k_dense_replace": 0, "n_group": 1)"));
+  EXPECT_EQ(model.num_shared_experts, 0);
+  EXPECT_THAT(model.not_modelled,
+              ElementsAre(HasSubstr("n_shared_experts: 2, not read for qwen3_moe")));
+}
+
 TEST(ModelFamiliesTest, ReadsQwen2MoeWithItsSharedExpert) {
   const Model model = Read(QwenConfig("qwen2_moe", R"("shared_expert_intermediate_size": 192)"));
   EXPECT_EQ(model.num_shared_experts, 1);

@@ -51,6 +51,7 @@ TEST(ModelQuantizationTest, ReadsFp8Blocks) {
       ReadWith(R"("quant_method": "fp8", "weight_block_size": [128, 64])");
   EXPECT_EQ(Formats(model), "fp8_block fp8_block fp8_block fp8_block bf16");
   EXPECT_EQ(model->experts, (WeightStorage{WeightFormat::kFp8Block, 64, 128}));
+  EXPECT_THAT(model->assumed, Contains(HasSubstr("activations: bf16 unless the plan sets")));
 }
 
 TEST(ModelQuantizationTest, ReadsFp8WithoutBlocksAndItsExceptions) {

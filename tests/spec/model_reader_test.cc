@@ -110,6 +110,17 @@ TEST(ModelReaderTest, ListsWhatItAssumes) {
   }
 }
 
+TEST(ModelReaderTest, RefusesHeadsThatDoNotTurnInPairs) {
+  const absl::StatusOr<Model> model = ReadModelConfig(
+      "{\"model_type\": \"mixtral\", \"hidden_size\": 60, \"num_hidden_layers\": 2,\n"
+      "\"vocab_size\": 100, \"num_local_experts\": 8, \"num_experts_per_tok\": 2,\n"
+      "\"intermediate_size\": 64, \"num_attention_heads\": 4,\n"
+      "\"head_dim\": 15}",
+      "m.json");
+  EXPECT_THAT(std::string(model.status().message()),
+              testing::StartsWith("m.json:4:1: head_dim: 15 rotated dimensions: must be even"));
+}
+
 TEST(ModelReaderTest, FindsRopeThetaInRopeParameters) {
   const absl::StatusOr<Model> model = ReadModelConfig(
       R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
