@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
+#include "cli/output_file.h"
 #include "cli/print_report.h"
 #include "cli/progress.h"
 #include "cli/read_results.h"
@@ -16,6 +17,25 @@
 #include "report/render.h"
 
 namespace lastflop {
+namespace {
+
+// To stdout, or to `out` and then where it went.
+int Put(const std::string& text, const CampaignResults& results, const std::string& extension,
+        const std::string& out, Io& io) {
+  if (out.empty()) {
+    io.out << text << std::flush;
+    return kExitFinished;
+  }
+  const absl::StatusOr<std::string> path =
+      WriteOutputFile(out, results.campaign.name, extension, text);
+  if (!path.ok()) {
+    return ExitCodeFor(path.status(), io.err);
+  }
+  io.err << *path << "\n";
+  return kExitFinished;
+}
+
+}  // namespace
 
 int WatchCommand(const IdFlags& flags, Io& io) {
   absl::StatusOr<std::unique_ptr<CoordinatorClient>> client = CoordinatorClient::Open(flags.source);
@@ -67,8 +87,9 @@ int ReportCommand(const IdFlags& flags, Io& io) {
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
   }
-  PrintReport(*results, flags.format, flags.by, io);
-  return kExitFinished;
+  const Ranking ranking = RankingBy(*results, flags.by);
+  const std::string text = RankingText(ranking, flags.format, !flags.out.empty(), io);
+  return Put(text, *results, flags.format == "table" ? "txt" : flags.format, flags.out, io);
 }
 
 int ExportCommand(const IdFlags& flags, Io& io) {
@@ -76,8 +97,7 @@ int ExportCommand(const IdFlags& flags, Io& io) {
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
   }
-  io.out << ExportJson(MakeRanking(*results), *results) << std::flush;
-  return kExitFinished;
+  return Put(ExportJson(MakeRanking(*results), *results), *results, "json", flags.out, io);
 }
 
 }  // namespace lastflop

@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "planner/compare.h"
 #include "planner/rank.h"
+#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -117,15 +118,15 @@ void WriteJson(const ComparedCampaign& a, const ComparedCampaign& b,
 // What stands beside the rows; on stderr, so that a CSV stays one.
 void WriteNotes(const ComparedCampaign& a, const ComparedCampaign& b,
                 const CampaignComparison& comparison, std::ostream& err) {
-  err << "A: " << a.results.campaign.name << " (" << a.results.campaign_id
-      << "), B: " << b.results.campaign.name << " (" << b.results.campaign_id
+  err << "A: " << OneLine(a.results.campaign.name) << " (" << a.results.campaign_id
+      << "), B: " << OneLine(b.results.campaign.name) << " (" << b.results.campaign_id
       << "); ratio is A's time over B's, above 1 B is faster; each interval holds at "
       << absl::StrFormat("%.4g%%", 100 * comparison.interval_confidence)
       << ", so that all verdicts together hold at "
       << absl::StrFormat("%.4g%%", 100 * comparison.confidence) << "\n";
   for (const EnvironmentDifference& one : comparison.environment) {
-    err << "differs: " << one.key << ": " << (one.a.empty() ? "n/a" : one.a) << " -> "
-        << (one.b.empty() ? "n/a" : one.b) << "\n";
+    err << "differs: " << OneLine(one.key) << ": " << (one.a.empty() ? "n/a" : OneLine(one.a))
+        << " -> " << (one.b.empty() ? "n/a" : OneLine(one.b)) << "\n";
   }
   for (const ComparedCell& cell : comparison.cells) {
     if (cell.is_regression) {

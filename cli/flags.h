@@ -54,6 +54,7 @@ struct IdFlags {
   std::string id;  // Campaign id, unique prefix, or name.
   std::string format = "table";
   std::string by = "net_gain";
+  std::string out;  // report and export: a file or a folder; "" is stdout.
   int64_t after_sequence = 0;
   bool verbose = false;
 };

@@ -9,23 +9,34 @@
 
 namespace lastflop {
 
-void PrintReport(const CampaignResults& results, const std::string& format, const std::string& by,
-                 Io& io) {
+Ranking RankingBy(const CampaignResults& results, const std::string& by) {
   RankOptions rank_options;
   rank_options.order = FromWord<RankingOrder>(by).value_or(RankingOrder::kNetGain);
-  PrintRanking(MakeRanking(results, rank_options), format, io);
+  return MakeRanking(results, rank_options);
 }
 
-void PrintRanking(const Ranking& ranking, const std::string& format, Io& io) {
+void PrintReport(const CampaignResults& results, const std::string& format, const std::string& by,
+                 Io& io) {
+  PrintRanking(RankingBy(results, by), format, io);
+}
+
+std::string RankingText(const Ranking& ranking, const std::string& format, bool is_for_file,
+                        const Io& io) {
   const ReportFormat report_format = FromWord<ReportFormat>(format).value_or(ReportFormat::kTable);
   RenderOptions options;
-  options.color = io.is_out_terminal;
-  options.width = io.width;
+  if (!is_for_file) {
+    options.color = io.is_out_terminal;
+    options.width = io.width;
+  }
   if (report_format == ReportFormat::kHtml) {
     const absl::StatusOr<std::string> share = SharePath("experiments");
     options.vega_script = ReadVega(VegaDirectories(share.ok() ? *share + "/.." : ""));
   }
-  io.out << Render(ranking, report_format, options) << std::flush;
+  return Render(ranking, report_format, options);
+}
+
+void PrintRanking(const Ranking& ranking, const std::string& format, Io& io) {
+  io.out << RankingText(ranking, format, /*is_for_file=*/false, io) << std::flush;
 }
 
 }  // namespace lastflop

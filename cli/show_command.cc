@@ -9,6 +9,7 @@
 #include "common/campaign_results.h"
 #include "common/exit_codes.h"
 #include "common/status_macros.h"
+#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -61,7 +62,7 @@ int ShowCommand(const IdFlags& flags, Io& io) {
                           trial.reason});
   }
   if (flags.format == "table") {
-    io.out << shown->summary.name << " (" << shown->summary.campaign_id
+    io.out << OneLine(shown->summary.name) << " (" << shown->summary.campaign_id
            << "): " << ToWord(shown->summary.state) << "\n";
   }
   WriteRows(rows, flags.format, io.out);

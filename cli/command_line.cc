@@ -1,0 +1,188 @@
+#include "cli/command_line.h"
+
+#include <string>
+#include <vector>
+
+#include "common/words.h"
+#include "planner/ranking.h"
+#include "report/render.h"
+
+namespace lastflop {
+namespace {
+
+template <typename E>
+std::vector<std::string> WordsOf() {
+  std::vector<std::string> words;
+  for (const auto& [value, word] : EnumWords<E>::kWords) {
+    words.emplace_back(word);
+  }
+  return words;
+}
+
+// Without --fidelity: what a preview has.
+void AddFile(CLI::App& verb, CampaignFlags& flags) {
+  verb.add_option("FILE", flags.file)->required();
+  verb.add_option("--set", flags.overrides)->allow_extra_args(false);
+  verb.add_flag("--no-prune", flags.no_prune);
+}
+
+void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
+  AddFile(verb, flags);
+  verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
+}
+
+void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {
+  auto* server = verb.add_option("--server", flags.server)->envname("LASTFLOP_SERVER");
+  if (is_required) {
+    server->required();
+  }
+  verb.add_option("--token-file", flags.token_file)->envname("LASTFLOP_TOKEN_FILE");
+  verb.add_option("--tls-ca", flags.tls_ca_file)->envname("LASTFLOP_TLS_CA");
+  verb.add_option("--tls-server-name", flags.tls_server_name);
+}
+
+// A coordinator or a database: exactly one, since they can disagree.
+void AddSource(CLI::App& verb, SourceFlags& flags) {
+  AddServer(verb, flags, /*is_required=*/false);
+  verb.add_option("--db", flags.db)->excludes("--server");
+}
+
+void AddFormat(CLI::App& verb, std::string& format, const std::vector<std::string>& formats) {
+  verb.add_option("-o,--output", format)->check(CLI::IsMember(formats));
+}
+
+void AddReport(CLI::App& verb, std::string& format, std::string& by) {
+  AddFormat(verb, format, WordsOf<ReportFormat>());
+  verb.add_option("--by", by)->check(CLI::IsMember(WordsOf<RankingOrder>()));
+}
+
+const std::vector<std::string>& RowFormats() {
+  static const std::vector<std::string> formats = {"table", "json", "csv", "md"};
+  return formats;
+}
+
+void AddBench(CLI::App& kernels, KernelBenchFlags& flags) {
+  CLI::App* bench = kernels.add_subcommand("bench");
+  bench->set_help_flag();
+  bench->add_option("--model", flags.model_file)->required();
+  bench->add_option("--tensor", flags.tensor)->check(CLI::Range(1, 4096));
+  bench->add_option("--expert", flags.expert)->check(CLI::Range(1, 4096));
+  bench->add_option("--rank", flags.rank)->check(CLI::IsMember({"mean", "max"}));
+  bench->add_option("--weights", flags.weights)->check(CLI::IsMember(WordsOf<WeightFormat>()));
+  bench->add_option("--batch", flags.batches)->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  bench->add_option("--routing", flags.routing)
+      ->check(CLI::IsMember({"uniform", "balanced", "zipf", "all_to_one"}));
+  bench->add_option("--exponent", flags.exponent)->check(CLI::NonNegativeNumber);
+  bench->add_option("--seed", flags.seed);
+  bench->add_option("--samples", flags.samples)->check(CLI::Range(1, 100000));
+  bench->add_option("--device", flags.device);
+  AddFormat(*bench, flags.format, RowFormats());
+}
+
+}  // namespace
+
+void DeclareCommands(CLI::App& app, CommandFlags& flags) {
+  app.set_help_flag();  // cli/help/*.txt answer --help.
+  app.require_subcommand(1);
+  const auto verb = [&](const char* name) {
+    CLI::App* sub = app.add_subcommand(name);
+    sub->set_help_flag();
+    return sub;
+  };
+  CLI::App* run = verb("run");
+  AddCampaign(*run, flags.run.campaign);
+  run->add_option("--db", flags.run.db);
+  run->add_option("--workers", flags.run.workers)->check(CLI::Range(1, 4096));
+  run->add_flag("-v,--verbose", flags.run.verbose);
+  AddReport(*run, flags.run.format, flags.run.by);
+  CLI::App* preview = verb("preview");
+  AddFile(*preview, flags.preview.campaign);
+  AddReport(*preview, flags.preview.format, flags.preview.by);
+  CLI::App* submit = verb("submit");
+  AddCampaign(*submit, flags.submit.campaign);
+  AddServer(*submit, flags.submit.source, true);
+  submit->add_option("--submission-id", flags.submit.submission_id);
+  submit->add_flag("--watch", flags.submit.watch);
+  AddCampaign(*verb("validate"), flags.validate);
+  CLI::App* list = verb("list");
+  AddSource(*list, flags.list.source);
+  AddFormat(*list, flags.list.format, RowFormats());
+  CLI::App* show = verb("show");
+  show->add_option("ID", flags.show.id);
+  AddSource(*show, flags.show.source);
+  AddFormat(*show, flags.show.format, RowFormats());
+  CLI::App* watch = verb("watch");
+  watch->add_option("ID", flags.watch.id)->required();
+  AddServer(*watch, flags.watch.source, true);
+  watch->add_option("--after", flags.watch.after_sequence)->check(CLI::NonNegativeNumber);
+  CLI::App* cancel = verb("cancel");
+  cancel->add_option("ID", flags.cancel.id)->required();
+  AddServer(*cancel, flags.cancel.source, true);
+  CLI::App* resume = verb("resume");
+  resume->add_option("ID", flags.resume.id);
+  AddSource(*resume, flags.resume.source);
+  resume->add_flag("-v,--verbose", flags.resume.verbose);
+  AddReport(*resume, flags.resume.format, flags.resume.by);
+  CLI::App* report = verb("report");
+  report->add_option("ID", flags.report.id);
+  AddSource(*report, flags.report.source);
+  report->add_option("--out", flags.report.out);
+  AddReport(*report, flags.report.format, flags.report.by);
+  CLI::App* explain = verb("explain");
+  explain->add_option("ID", flags.explain.id)->required();
+  explain->add_option("--campaign", flags.explain.campaign);
+  AddSource(*explain, flags.explain.source);
+  AddFormat(*explain, flags.explain.format, RowFormats());
+  explain->add_option("--by", flags.explain.by)->check(CLI::IsMember(WordsOf<RankingOrder>()));
+  CLI::App* compare = verb("compare");
+  compare->add_option("A", flags.compare.a)->required();
+  compare->add_option("B", flags.compare.b)->required();
+  AddSource(*compare, flags.compare.source);
+  AddFormat(*compare, flags.compare.format, RowFormats());
+  CLI::App* exported = verb("export");
+  exported->add_option("ID", flags.exported.id);
+  AddSource(*exported, flags.exported.source);
+  exported->add_option("--out", flags.exported.out);
+  CLI::App* workers = verb("workers");
+  AddServer(*workers, flags.workers.source, true);
+  AddFormat(*workers, flags.workers.format, RowFormats());
+  CLI::App* logs = verb("logs");
+  logs->add_option("SOURCE", flags.logs.of);
+  AddServer(*logs, flags.logs.source, true);
+  logs->add_flag("-f,--follow", flags.logs.follow);
+  CLI::App* model = verb("model");
+  model->add_option("FILE", flags.model.file)->required();
+  AddFormat(*model, flags.model.format, {"table", "json"});
+  CLI::App* predict = verb("predict");
+  predict->add_option("--rows", flags.predict.rows)->required();
+  auto* calibration =
+      predict->add_option("--calibration", flags.predict.calibration)->allow_extra_args(false);
+  predict->add_option("--map", flags.predict.column_map)->allow_extra_args(false);
+  predict->add_option("--held-out", flags.predict.held_out)->excludes(calibration);
+  predict->add_flag("--warm", flags.predict.warm);
+  AddFormat(*predict, flags.predict.format, RowFormats());
+  CLI::App* imported = verb("import");
+  imported->add_option("FILE", flags.imported.file)->required();
+  imported->add_option("--into", flags.imported.into);
+  imported->add_option("--origin", flags.imported.origin);
+  imported->add_option("--map", flags.imported.column_map)->allow_extra_args(false);
+  imported->add_flag("--warm", flags.imported.warm);
+  CLI::App* kernels = verb("kernels");
+  AddFormat(*kernels, flags.kernels.format, RowFormats());
+  AddBench(*kernels, flags.bench);
+  CLI::App* bench = verb("collectives")->add_subcommand("bench");
+  bench->set_help_flag();
+  app.get_subcommand("collectives")->require_subcommand(1);
+  bench->add_option("--device", flags.collectives.device)->check(CLI::IsMember({"cpu", "cuda"}));
+  bench->add_option("--ranks", flags.collectives.ranks)->check(CLI::Range(2, 64));
+  bench->add_option("--bytes", flags.collectives.bytes)
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
+  bench->add_option("--algorithms", flags.collectives.algorithms)
+      ->delimiter(',')
+      ->check(CLI::IsMember(WordsOf<AllReduceAlgorithm>()));
+  AddFormat(*bench, flags.collectives.format, RowFormats());
+  AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
+}
+
+}  // namespace lastflop

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lastflop {
+
+// Writes `text` to `out`, or into it as `name`.`extension` where it is a folder or ends in "/"
+// (then it is made). `name` may be any text: of it stays what is safe in a file name. The file is
+// there as a whole or as it was before. Gives its path; InvalidArgument: it cannot be written.
+absl::StatusOr<std::string> WriteOutputFile(const std::string& out, absl::string_view name,
+                                            absl::string_view extension, absl::string_view text);
+
+}  // namespace lastflop

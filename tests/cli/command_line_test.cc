@@ -1,0 +1,77 @@
+#include "cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "cli/help.h"
+
+namespace lastflop {
+namespace {
+
+// "--name" of every flag that `text` speaks of at the start of a line.
+std::set<std::string> FlagsIn(absl::string_view text) {
+  std::set<std::string> flags;
+  size_t start = 0;
+  while (start < text.size()) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    const absl::string_view line = text.substr(start, end - start);
+    start = end + 1;
+    const size_t dashes = line.find("--");
+    if (line.substr(0, 2) != "  " || dashes == absl::string_view::npos || dashes > 6) {
+      continue;
+    }
+    const size_t stop = line.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", dashes);
+    flags.insert(std::string(line.substr(dashes, stop - dashes)));
+  }
+  flags.erase("--help");
+  return flags;
+}
+
+// Long names of the flags of `verb` and of its own verbs.
+void AddFlags(const CLI::App& verb, std::set<std::string>& flags) {
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      flags.insert("--" + name);
+    }
+  }
+  for (const CLI::App* sub : verb.get_subcommands([](const CLI::App*) { return true; })) {
+    AddFlags(*sub, flags);
+  }
+}
+
+TEST(CommandLineTest, EveryVerbHasAHelpTextThatNamesItsFlagsAndNoOthers) {
+  CLI::App app;
+  CommandFlags flags;
+  DeclareCommands(app, flags);
+  const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  ASSERT_GE(verbs.size(), 15u);
+  for (const CLI::App* verb : verbs) {
+    const absl::string_view help = HelpText(verb->get_name());
+    ASSERT_FALSE(help.empty()) << verb->get_name();
+    EXPECT_THAT(std::string(help), testing::HasSubstr("usage: lastflop " + verb->get_name()));
+    EXPECT_THAT(std::string(help), testing::HasSubstr("Exit codes")) << verb->get_name();
+    std::set<std::string> declared;
+    AddFlags(*verb, declared);
+    EXPECT_EQ(FlagsIn(help), declared) << verb->get_name();
+    EXPECT_THAT(std::string(HelpText("lastflop")), testing::HasSubstr("  " + verb->get_name()));
+  }
+}
+
+TEST(CommandLineTest, HelpFitsATerminalOf120Columns) {
+  CLI::App app;
+  CommandFlags flags;
+  DeclareCommands(app, flags);
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    size_t column = 0;
+    for (const char c : HelpText(verb->get_name())) {
+      column = c == '\n' ? 0 : column + 1;
+      ASSERT_LE(column, 120u) << verb->get_name();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lastflop

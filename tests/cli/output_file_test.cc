@@ -1,0 +1,58 @@
+#include "cli/output_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace lastflop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("output_file_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static std::string Content(const std::string& path) {
+    std::ifstream in(path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OutputFileTest, NamesTheFileOfAFolderAfterTheCampaignAndStaysInIt) {
+  const auto path =
+      WriteOutputFile(folder_.string() + "/new/deep/", "=a<b>/../\"c'\n</SCRIPT>", "html", "text");
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(fs::path(*path).parent_path(), folder_ / "new" / "deep");
+  EXPECT_EQ(fs::path(*path).filename(), "a-b-..-c-SCRIPT.html");
+  EXPECT_EQ(Content(*path), "text");
+}
+
+TEST_F(OutputFileTest, ReplacesAFileAsAWholeAndLeavesNothingBeside) {
+  const std::string file = (folder_ / "report.md").string();
+  ASSERT_TRUE(WriteOutputFile(file, "x", "md", "first").ok());
+  ASSERT_TRUE(WriteOutputFile(file, "x", "md", "second").ok());
+  EXPECT_EQ(Content(file), "second");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(OutputFileTest, SaysWhereItCannotWrite) {
+  const auto path = WriteOutputFile((folder_ / "no" / "such" / "file").string(), "x", "md", "text");
+  EXPECT_EQ(path.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(path.status().message().find("no/such/file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lastflop

@@ -1,0 +1,72 @@
+#include "cli/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+namespace lastflop {
+namespace {
+
+Event Running() {
+  Event event;
+  event.kind = "trial";
+  event.trial_id = "t3";
+  event.intervention_id = "fused";
+  event.state = "running";
+  event.summary.num_trials = 24;
+  event.summary.num_done = 10;
+  event.summary.num_failed = 1;
+  event.summary.num_lost_out = 1;
+  event.current = "fused at decode b64 c4096";
+  event.best = "columns 1.21x";
+  event.seconds_left = 41.4;
+  return event;
+}
+
+TEST(ProgressTextTest, CountsEveryTrialThatHasEndedWhateverItsEnd) {
+  EXPECT_EQ(ProgressText(Running()),
+            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left");
+}
+
+TEST(ProgressTextTest, SaysNothingOfWhatIsNotKnown) {
+  Event event;
+  event.summary.num_trials = 8;
+  EXPECT_EQ(ProgressText(event), "0/8 trials");
+  event.seconds_left = 200;
+  EXPECT_EQ(ProgressText(event), "0/8 trials · 3 min 20 s left");
+}
+
+TEST(ProgressPrinterTest, APipeGetsALineForEachChangeAndNoControlCharacters) {
+  std::ostringstream err;
+  {
+    ProgressPrinter progress(err, /*is_terminal=*/false, 120);
+    progress.Show(Running());
+    progress.Show(Running());  // Nothing new.
+    Event ended = Running();
+    ended.state = "failed";
+    ended.message = "signal 9";
+    progress.Show(ended);
+  }
+  EXPECT_EQ(err.str(),
+            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left\n"
+            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left · t3 fused "
+            "failed: signal 9\n");
+}
+
+TEST(ProgressPrinterTest, ATerminalGetsOneLineThatIsRewrittenAndEnded) {
+  std::ostringstream err;
+  {
+    ProgressPrinter progress(err, /*is_terminal=*/true, 15);
+    progress.Show(Running());
+    progress.Show(Running());
+    EXPECT_EQ(err.str().find('\n'), std::string::npos);
+    progress.EndLine();
+    progress.EndLine();  // There is none any more.
+  }
+  // 14 columns, counted by characters: the middle dot has two bytes.
+  EXPECT_EQ(err.str(), "\r\033[K12/24 trials ·\r\033[K12/24 trials ·\n");
+}
+
+}  // namespace
+}  // namespace lastflop
