@@ -51,6 +51,15 @@ SessionId EngineFixture::Connect(const std::string& worker_id, int64_t pid,
   return last_session_;
 }
 
+SessionId EngineFixture::ConnectOn(const std::string& host_id, const std::string& worker_id) {
+  WorkerHello hello = HelloOf(worker_id, ++last_pid_);
+  hello.host_id = host_id;
+  hello.host_name = host_id;
+  const absl::Status status = engine_->Hello(++last_session_, hello);
+  EXPECT_TRUE(status.ok()) << status;
+  return last_session_;
+}
+
 std::string EngineFixture::Submit(const Campaign& campaign) {
   const absl::StatusOr<SubmitAnswer> answer =
       engine_->Submit({.submission_id = absl::StrCat("s", ++num_submitted_), .campaign = campaign});
@@ -113,17 +122,19 @@ AckMessage EngineFixture::Report(SessionId session, const AttemptResult& result)
   return acks.empty() ? AckMessage() : acks[0];
 }
 
-int EngineFixture::WorkOff(SessionId session) {
+int EngineFixture::WorkOff(const std::vector<SessionId>& sessions) {
   int num_attempts = 0;
-  while (true) {
+  for (int before = -1; before != num_attempts;) {
+    before = num_attempts;
     Sweep();
-    const std::vector<LeaseMessage> leases = TakeLeases(session);
-    if (leases.empty()) {
-      return num_attempts;
+    for (const SessionId session : sessions) {
+      for (const LeaseMessage& lease : TakeLeases(session)) {
+        ++num_attempts;
+        EXPECT_TRUE(Report(session, SuccessOf(lease.attempt.attempt_id)).authoritative);
+      }
     }
-    ++num_attempts;
-    EXPECT_TRUE(Report(session, SuccessOf(leases[0].attempt.attempt_id)).authoritative);
   }
+  return num_attempts;
 }
 
 CampaignResults EngineFixture::Results(const std::string& campaign_id) {

@@ -27,6 +27,8 @@ class EngineFixture : public testing::Test {
   // Connects a CPU worker in a process of its own; gives its session.
   SessionId Connect(const std::string& worker_id, int64_t pid = 0,
                     const std::vector<std::string>& held = {});
+  // As Connect(), on a host of its own.
+  SessionId ConnectOn(const std::string& host_id, const std::string& worker_id);
   WorkerHello HelloOf(const std::string& worker_id, int64_t pid) const;
 
   std::string Submit(const Campaign& campaign);
@@ -44,8 +46,9 @@ class EngineFixture : public testing::Test {
   LeaseMessage NextLease(SessionId session);
   AckMessage Report(SessionId session, const AttemptResult& result);
 
-  // Leases and succeeds until the session gets nothing more; how many attempts it made.
-  int WorkOff(SessionId session);
+  // Leases and succeeds until the sessions get nothing more; how many attempts they made.
+  int WorkOff(const std::vector<SessionId>& sessions);
+  int WorkOff(SessionId session) { return WorkOff(std::vector{session}); }
 
   CampaignResults Results(const std::string& campaign_id);
 

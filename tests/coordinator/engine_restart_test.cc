@@ -14,16 +14,23 @@ using testing::SizeIs;
 class EngineRestartTest : public EngineFixture {};
 
 TEST_F(EngineRestartTest, RepeatsNothingThatIsDoneAndEndsWithEveryTrialOnce) {
-  // Eight trials on two hosts' worth of work: 2 done, 1 running, 5 pending.
+  // Eight trials on two hosts: 2 done, 2 running, 4 pending.
   const std::string id = Submit(SomeCampaignOf(7));
-  const SessionId before = Connect("w0", 77);
+  const SessionId before = ConnectOn("h1", "w0");
+  const SessionId beside = ConnectOn("h2", "w1");
   for (int i = 0; i < 2; ++i) {
     Report(before, SuccessOf(NextLease(before).attempt.attempt_id));
   }
   NextLease(before);
+  Sweep();
+  const CampaignSummary summary = Summarize(Results(id));
+  ASSERT_EQ(summary.num_done, 2);
+  ASSERT_EQ(summary.num_running, 2);
+  ASSERT_EQ(summary.num_pending, 4);
+  TakeLeases(beside);
   Restart();
-  const SessionId after = Connect("w0", 78);  // The worker died with it.
-  EXPECT_EQ(WorkOff(after), 6);
+  // The workers died with it.
+  EXPECT_EQ(WorkOff({ConnectOn("h1", "w0"), ConnectOn("h2", "w1")}), 6);
   const CampaignResults results = Results(id);
   EXPECT_EQ(results.state, CampaignState::kDone);
   int num_accepted = 0;
@@ -31,7 +38,7 @@ TEST_F(EngineRestartTest, RepeatsNothingThatIsDoneAndEndsWithEveryTrialOnce) {
     num_accepted += attempt.authoritative ? 1 : 0;
   }
   EXPECT_EQ(num_accepted, 8);
-  EXPECT_THAT(results.attempts, SizeIs(9));
+  EXPECT_THAT(results.attempts, SizeIs(10));
   EXPECT_EQ(results.trials[0].num_attempts, 1);
   EXPECT_EQ(results.trials[1].num_attempts, 1);
 }

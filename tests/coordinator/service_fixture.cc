@@ -9,7 +9,7 @@
 namespace lastflop {
 
 FakeWorker::FakeWorker(grpc::Channel& channel, const std::string& worker_id, int64_t pid,
-                       const std::string& token)
+                       const std::string& token, const std::string& host_id)
     // The stub shares the channel, which the fixture keeps for longer than any worker.
     : stub_(v1::WorkerService::NewStub(
           std::shared_ptr<grpc::Channel>(&channel, [](grpc::Channel* /*kept*/) {}))),
@@ -21,7 +21,7 @@ FakeWorker::FakeWorker(grpc::Channel& channel, const std::string& worker_id, int
   v1::Hello& hello = *message.mutable_hello();
   hello.set_worker_id(worker_id);
   hello.set_device("cpu:0");
-  hello.set_host_id("h0");
+  hello.set_host_id(host_id);
   hello.set_host_name("host");
   hello.set_pid(pid);
   hello.set_machine_json(ToJson(machine));

@@ -24,7 +24,7 @@ namespace lastflop {
 class FakeWorker {
  public:
   FakeWorker(grpc::Channel& channel, const std::string& worker_id, int64_t pid,
-             const std::string& token = "");
+             const std::string& token = "", const std::string& host_id = "h0");
   ~FakeWorker();
 
   void Send(const v1::WorkerMessage& message) { stream_->Write(message); }

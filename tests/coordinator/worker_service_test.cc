@@ -144,6 +144,44 @@ TEST_F(WorkerServiceTest, EightReportsUnderAForeignWriteLockAreAllStoredOnce) {
   EXPECT_THAT(results.attempts, SizeIs(8));
 }
 
+TEST_F(WorkerServiceTest, EightResultsThatArriveWhileAForeignProcessHoldsTheLockAreStoredOnce) {
+  Start();
+  const std::string id = Submit(SomeCampaignOf(7), "s1");
+  std::vector<std::unique_ptr<FakeWorker>> workers;
+  std::vector<std::string> attempts;
+  for (int i = 0; i < 8; ++i) {
+    workers.push_back(std::make_unique<FakeWorker>(*channel_, absl::StrCat("w", i), i + 1, "",
+                                                   absl::StrCat("host", i)));
+    attempts.push_back(workers.back()->NextLease()->attempt().attempt_id());
+  }
+  absl::StatusOr<Database> foreign = Database::Open(file_.path(), Database::Mode::kReadWrite);
+  ASSERT_TRUE(foreign.ok()) << foreign.status();
+  ASSERT_TRUE(foreign->ExecuteScript("BEGIN IMMEDIATE").ok());
+  for (int i = 0; i < 8; ++i) {
+    v1::WorkerMessage report;
+    *report.mutable_attempt_report()->mutable_result() = ToProto(SuccessOf(attempts[i]));
+    workers[i]->Send(report);
+    grpc::ClientContext context;
+    v1::ShowRequest request;
+    request.set_campaign_id(id);
+    v1::ShowResponse response;
+    EXPECT_TRUE(campaigns_->Show(&context, request, &response).ok()) << "a poll is answered";
+    EXPECT_EQ(response.summary().num_done(), 0) << "nothing is done before it is stored";
+  }
+  ASSERT_TRUE(foreign->ExecuteScript("COMMIT").ok());
+  for (const auto& worker : workers) {
+    std::optional<v1::CoordinatorMessage> message = worker->Next();
+    while (message.has_value() && !message->has_report_ack()) {
+      message = worker->Next();
+    }
+    ASSERT_TRUE(message.has_value());
+    EXPECT_TRUE(message->report_ack().authoritative());
+  }
+  const CampaignResults results = Fetch(id);
+  EXPECT_EQ(results.state, CampaignState::kDone);
+  EXPECT_THAT(results.attempts, SizeIs(8));
+}
+
 TEST_F(WorkerServiceTest, WorkersAreToldToEnd) {
   Start();
   FakeWorker worker(*channel_, "w0", 1);

@@ -99,6 +99,27 @@ bool Program::WaitForErr(const std::string& text, std::chrono::seconds timeout) 
   return true;
 }
 
+std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<pid_t> children;
+  std::error_code ended;
+  std::filesystem::directory_iterator tasks("/proc/" + std::to_string(parent) + "/task", ended);
+  for (; !ended && tasks != std::filesystem::directory_iterator(); tasks.increment(ended)) {
+    std::ifstream file(tasks->path() / "children");
+    pid_t child = 0;
+    while (file >> child) {
+      children.push_back(child);
+    }
+  }
+  return children;
+}
+
+std::string ProgramOf(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/cmdline");
+  std::string path;
+  std::getline(file, path, '\0');
+  return std::filesystem::path(path).filename();
+}
+
 TestFolder::TestFolder() : path_("/tmp/lastflop-test-XXXXXX") {
   if (mkdtemp(path_.data()) == nullptr) {
     path_.clear();

@@ -39,6 +39,12 @@ class Program {
   int code_ = 0;
 };
 
+// Child processes of a process, from /proc; none of one that has ended.
+std::vector<pid_t> ChildrenOf(pid_t parent);
+
+// The name of the program that a process runs; "" of one that has ended.
+std::string ProgramOf(pid_t process);
+
 // A folder of this test, removed with its files at the end.
 class TestFolder {
  public:

@@ -5,152 +5,17 @@
 #include <signal.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "db/campaign_reader.h"
 #include "db/worker_store.h"
-#include "tests/e2e/program.h"
-#include "tests/e2e/tiny_campaign.h"
+#include "tests/e2e/recovery_fixture.h"
 
 namespace lastflop {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::HasSubstr;
-
-// Polls, as the processes that are waited for have nothing to block on.
-bool Eventually(const std::function<bool()>& is_true,
-                std::chrono::seconds timeout = std::chrono::seconds(120)) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (!is_true()) {
-    if (std::chrono::steady_clock::now() > end) {
-      return false;
-    }
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return true;
-}
-
-// Child processes of a process, from /proc.
-std::vector<pid_t> ChildrenOf(pid_t parent) {
-  std::vector<pid_t> children;
-  for (const auto& task :
-       std::filesystem::directory_iterator(absl::StrCat("/proc/", parent, "/task"))) {
-    std::ifstream file(task.path() / "children");
-    pid_t child = 0;
-    while (file >> child) {
-      children.push_back(child);
-    }
-  }
-  return children;
-}
-
-// A coordinator and its workers as separate programs on a Unix socket. Sampling always takes its
-// whole time, so that there is a middle to break something in.
-class RecoveryTest : public testing::Test {
- protected:
-  void StartCoordinator() {
-    coordinator_ = std::make_unique<Program>(
-        folder_.path(), "lastflopd",
-        std::vector<std::string>{"--listen", server(), "--db", db(), "--heartbeat-ms", "100",
-                                 "--timeout-ms", "2000"});
-    ASSERT_TRUE(coordinator_->WaitForErr("event=listening")) << coordinator_->Err();
-  }
-
-  void StartWorker(const std::string& id) {
-    workers_[id].reset();
-    workers_[id] = std::make_unique<Program>(
-        folder_.path(), "lastflop-worker",
-        std::vector<std::string>{"--server", server(), "--device", "cpu:0", "--id", id});
-  }
-
-  // `max_time`: how long an attempt samples.
-  void Submit(const std::string& max_time = "400ms") {
-    const std::string file = WriteTinyCampaign(
-        folder_, kTinyInterventions,
-        "launches: 1, min_pairs: 4, half_width: 0.0001%, max_attempts: 3, max_time: " + max_time);
-    Program submit(folder_.path(), "lastflop", {"submit", file, "--server", server()});
-    ASSERT_EQ(submit.Wait(), 0) << submit.Err();
-  }
-
-  CampaignResults Results() const {
-    absl::StatusOr<Database> database = OpenForReading(db());
-    if (!database.ok()) {
-      return {};
-    }
-    const absl::StatusOr<std::string> id = ResolveCampaign(*database, "");
-    if (!id.ok()) {
-      return {};
-    }
-    absl::StatusOr<CampaignResults> results = ReadCampaign(*database, *id);
-    return results.ok() ? *std::move(results) : CampaignResults();
-  }
-
-  int NumDone() const { return Summarize(Results()).num_done; }
-
-  // Whether some attempt of a worker is being run.
-  bool IsMeasuring(const std::string& id) const {
-    for (const AttemptRecord& attempt : Results().attempts) {
-      if (attempt.state == AttemptState::kRunning && attempt.worker_ids[0] == id) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  bool WaitForEnd() const {
-    return Eventually([this] {
-      const CampaignResults results = Results();
-      return !results.campaign_id.empty() && results.state != CampaignState::kRunning;
-    });
-  }
-
-  // Every trial once, one accepted attempt each, and the file sound.
-  void ExpectEveryTrialOnce() const {
-    const CampaignResults results = Results();
-    EXPECT_EQ(results.state, CampaignState::kDone) << results.reason;
-    std::map<std::string, int> accepted;
-    for (const AttemptRecord& attempt : results.attempts) {
-      accepted[attempt.result.trial_id] += attempt.authoritative ? 1 : 0;
-      EXPECT_NE(attempt.state, AttemptState::kLeased);
-      EXPECT_NE(attempt.state, AttemptState::kRunning);
-    }
-    for (const TrialRecord& trial : results.trials) {
-      EXPECT_EQ(trial.state, TrialState::kDone) << trial.spec.trial_id << ": " << trial.reason;
-      if (!trial.spec.settled.has_value()) {
-        EXPECT_EQ(accepted[trial.spec.trial_id], 1) << trial.spec.trial_id;
-      }
-    }
-    absl::StatusOr<Database> database = OpenForReading(db());
-    ASSERT_TRUE(database.ok()) << database.status();
-    absl::StatusOr<Statement> row = database->Prepare("PRAGMA integrity_check");
-    ASSERT_TRUE(row.ok() && *row->Step());
-    EXPECT_EQ(row->Text(0), "ok");
-  }
-
-  int NumIn(AttemptState state) const {
-    int num = 0;
-    for (const AttemptRecord& attempt : Results().attempts) {
-      num += attempt.state == state ? 1 : 0;
-    }
-    return num;
-  }
-
-  std::string server() const { return "unix:" + folder_.path() + "/socket"; }
-  std::string db() const { return folder_.path() + "/x.db"; }
-
-  const TestFolder folder_;
-  std::unique_ptr<Program> coordinator_;
-  std::map<std::string, std::unique_ptr<Program>> workers_;
-};
 
 TEST_F(RecoveryTest, AKilledWorkerIsReplacedByOneOfTheSameNameAtOnce) {
   StartCoordinator();
@@ -272,6 +137,36 @@ TEST_F(RecoveryTest, ATrialWhoseChildAlwaysDiesGetsExactlyItsAttempts) {
   }
   EXPECT_EQ(num_failed, 3);
   EXPECT_EQ(Summarize(results).num_done, static_cast<int>(results.trials.size()) - 1);
+}
+
+TEST_F(RecoveryTest, AKilledRankEndsItsTrialWithItsNumberAndTheNextOnePasses) {
+  StartCoordinator();
+  StartWorker("w0");
+  StartWorker("w1");
+  SubmitWith("400ms", {"--set", "baseline.parallel.tensor=2"});
+  const auto rank_one = [this]() -> std::string {
+    for (const AttemptRecord& attempt : Results().attempts) {
+      if (attempt.state == AttemptState::kRunning && attempt.worker_ids.size() == 2) {
+        return attempt.worker_ids[1];
+      }
+    }
+    return "";
+  };
+  ASSERT_TRUE(Eventually([&] { return NumDone() >= 1 && !rank_one().empty(); }));
+  const std::string victim = rank_one();
+  for (const pid_t child : ChildrenOf(workers_[victim]->pid())) {
+    kill(child, SIGKILL);
+  }
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  std::string reasons;
+  for (const AttemptRecord& attempt : Results().attempts) {
+    if (attempt.state == AttemptState::kFailed && attempt.result.failure.has_value()) {
+      reasons += attempt.result.failure->message + "\n";
+    }
+  }
+  EXPECT_THAT(reasons, HasSubstr("rank 1"));
+  EXPECT_THAT(reasons, HasSubstr("signal 9"));
 }
 
 TEST_F(RecoveryTest, AForeignWriteLockForFiveSecondsFailsNoPollAndLosesNothing) {

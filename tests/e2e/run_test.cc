@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/e2e/program.h"
 #include "tests/e2e/tiny_campaign.h"
@@ -131,6 +133,62 @@ TEST(RunTest, GoesOnAfterAnInterrupt) {
   EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
 }
 
+TEST(RunTest, EndsUnfinishedAndSaysHowToGoOnWhenItsWorkerIsKilled) {
+  const TestFolder folder;
+  const std::string file =
+      WriteTinyCampaign(folder, kTinyInterventions, "launches: 1, min_pairs: 30, max_time: 1s");
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  ASSERT_TRUE(run.WaitForErr("trials")) << run.Err();
+  for (const pid_t child : ChildrenOf(run.pid())) {
+    if (ProgramOf(child) == "lastflop-worker") {
+      kill(child, SIGKILL);
+    }
+  }
+  EXPECT_EQ(run.Wait(), 3) << run.Err();
+  EXPECT_THAT(run.Err(), HasSubstr("signal 9"));
+  EXPECT_THAT(run.Err(), HasSubstr("lastflop resume"));
+  Program resumed(folder.path(), "lastflop", {"resume", "--db", db, "-o", "json"});
+  ASSERT_EQ(resumed.Wait(), 0) << resumed.Err();
+  EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
+}
+
+TEST(RunTest, WaitsForNoWorkersBeyondItsOwn) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(
+      folder,
+      "\n  - {id: other, title: An engine, tier: 1, effort: 1h, set: {engine: {command: \"true\", "
+      "result: /us}}}\n");
+  const auto begin = std::chrono::steady_clock::now();
+  Program run(folder.path(), "lastflop",
+              {"run", file, "--db", folder.path() + "/r.db", "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  EXPECT_EQ(json::parse(run.Out()).at("ranking").at(0).at("standing"), "unsupported") << run.Out();
+  // The grace for workers that might still come is 30 s.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+}
+
+TEST(RunTest, CallsWhatChangesTheOutputLossyAndRefusesToCallItExact) {
+  const TestFolder folder;
+  const std::string unsaid =
+      "\n  - {id: few, title: Fewer experts, tier: 3, effort: 1h, "
+      "set: {moe.expert_activation: {opportunistic: {keep: 1}}}";
+  std::string file = WriteTinyCampaign(folder, unsaid + "}\n");
+  Program run(folder.path(), "lastflop",
+              {"run", file, "--db", folder.path() + "/r.db", "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json one = json::parse(run.Out()).at("ranking").at(0);
+  EXPECT_EQ(one.at("quality"), "lossy");
+  EXPECT_GT(one.at("error").get<double>(), 0.01);
+  EXPECT_TRUE(one.at("place").is_null()) << "it ranks apart";
+
+  file = WriteTinyCampaign(folder, unsaid + ", quality: exact}\n");
+  Program refused(folder.path(), "lastflop", {"validate", file});
+  EXPECT_EQ(refused.Wait(), 2);
+  EXPECT_THAT(refused.Err(), HasSubstr("tiny.yaml:17:"));
+  EXPECT_THAT(refused.Err(), HasSubstr("interventions[0].quality: exact, but the patch changes"));
+}
+
 TEST(KernelsTest, BenchTimesTheExpertsOfAModel) {
   const TestFolder folder;
   const std::string model =
@@ -163,6 +221,7 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   const TestFolder folder;
   Program unknown(folder.path(), "lastflop", {"rnu"});
   EXPECT_EQ(unknown.Wait(), 2);
+  EXPECT_THAT(unknown.Err(), HasSubstr("no verb 'rnu'; did you mean \"run\"?"));
   Program nobody(folder.path(), "lastflop",
                  {"list", "--server", "unix:" + folder.path() + "/nobody"});
   EXPECT_EQ(nobody.Wait(), 4) << nobody.Err();
@@ -173,6 +232,19 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   EXPECT_EQ(no_source.Wait(), 2);
   Program worker(folder.path(), "lastflop-worker", {"--server", "unix:/nowhere", "--device", "x"});
   EXPECT_EQ(worker.Wait(), 2);
+  Program no_gpu(folder.path(), "lastflop-worker", {"--server", "unix:/no", "--device", "cuda:99"});
+  EXPECT_EQ(no_gpu.Wait(), 2) << no_gpu.Err();
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"report", "--db", folder.path()},
+           {"list", "--db", file},
+           {"run", file, "--db", folder.path()},
+           {"run", file, "--db", file},
+           {"run", file, "--db", folder.path() + "/x.db", "--fidelity", "shard"}}) {
+    Program wrong(folder.path(), "lastflop", arguments);
+    EXPECT_EQ(wrong.Wait(), 2) << arguments[0] << ": " << wrong.Err();
+    EXPECT_FALSE(wrong.Err().empty());
+  }
 }
 
 }  // namespace

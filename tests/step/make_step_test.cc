@@ -278,6 +278,8 @@ TEST(MakeStepTest, CountsTheTokensOfAStep) {
     plan.speculative.acceptance = acceptance;
     EXPECT_NEAR(TokensPerStep(plan, Decode(1, 1)), tokens, 1e-12);
   }
+  plan.speculative.acceptance = 0.8;
+  EXPECT_NEAR(TokensPerStep(plan, Decode(1, 1)) - 1, 2.3616, 1e-12) << "accepted drafts";
   Point prefill = Decode(2, 512);
   prefill.phase = Phase::kPrefill;
   EXPECT_DOUBLE_EQ(TokensPerStep(plan, prefill), 1024);
