@@ -203,8 +203,12 @@ absl::Status Engine::HandleReport(WorkerEntry& worker, AttemptResult result) {
   LASTFLOP_RETURN_IF_ERROR(Commit(run, change));
   if (failure.has_value() && EndsChildren(failure->kind)) {
     ++generations_[open_.at(attempt_id).gang_key];
+    // The other members may be where nothing tells them, as before they have met.
+    worker.attempts.erase(attempt_id);
+    Release(attempt_id, failure->message);
+  } else {
+    Release(attempt_id, "");
   }
-  Release(attempt_id, "");
   return absl::OkStatus();
 }
 

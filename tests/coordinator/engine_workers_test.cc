@@ -185,6 +185,26 @@ TEST_F(EngineWorkersTest, AMemberWhoseChildDiedNamesTheCauseBeforeTheLeader) {
   EXPECT_EQ(attempt.result.failure->rank, 1);
 }
 
+TEST_F(EngineWorkersTest, AFailedMemberEndsTheOthersAtOnceAndTheyAreNotIdleBefore) {
+  const std::string id = Submit(SomeCampaignOf(0, 1, /*num_ranks=*/2));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+  TakeLeases(w1);
+  Report(w1, FailureOf(attempt_id, FailureKind::kCrashed, "signal 9", 1));
+  const std::vector<CancelMessage> cancels = TakeCancels(w0);
+  ASSERT_EQ(cancels.size(), 1u);
+  EXPECT_EQ(cancels[0].attempt_id, attempt_id);
+  EXPECT_THAT(cancels[0].reason, HasSubstr("signal 9"));
+  EXPECT_TRUE(TakeCancels(w1).empty()) << "who failed has nothing to drop";
+  Sweep();
+  EXPECT_TRUE(TakeLeases(w0).empty()) << "it may still hold the attempt";
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  Sweep();
+  EXPECT_EQ(TakeLeases(w0).size(), 1u);
+  EXPECT_EQ(TakeLeases(w1).size(), 1u);
+}
+
 TEST_F(EngineWorkersTest, ARefusedAttemptIsNoFailureAndGoesToAnotherWorker) {
   const std::string id = Submit(SomeCampaignOf(0));
   const SessionId w0 = Connect("w0");

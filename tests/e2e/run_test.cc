@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,6 +25,13 @@ const json* Find(const json& ranking, const std::string& id) {
     }
   }
   return nullptr;
+}
+
+// live_report_schema_test holds these to report/report.schema.json.
+void KeepForSchemaTest(const std::string& name, const std::string& text) {
+  if (const char* folder = std::getenv("LASTFLOP_LIVE_REPORTS"); folder != nullptr) {
+    std::ofstream(std::string(folder) + "/" + name) << text;
+  }
 }
 
 TEST(RunTest, RanksRealKernelsAndCanBeReadAgain) {
@@ -56,6 +64,8 @@ TEST(RunTest, RanksRealKernelsAndCanBeReadAgain) {
   Program exported(folder.path(), "lastflop", {"export", "tiny", "--db", db});
   ASSERT_EQ(exported.Wait(), 0) << exported.Err();
   EXPECT_FALSE(json::parse(exported.Out()).at("trials").empty());
+  KeepForSchemaTest("report.json", run.Out());
+  KeepForSchemaTest("export.json", exported.Out());
 }
 
 // Round 1 accepts the fast kernel; round 2 compares the rest with that.
@@ -100,7 +110,7 @@ TEST(RunTest, RunsAGangOfTwoRanks) {
                         "set: {parallel.expert: 2}}\n");
   Program run(folder.path(), "lastflop",
               {"run", file, "--db", folder.path() + "/r.db", "--set", "baseline.parallel.tensor=2",
-               "-o", "json"});
+               "--no-prune", "-o", "json"});
   ASSERT_EQ(run.Wait(), 0) << run.Err();
   const json report = json::parse(run.Out());
   EXPECT_EQ(report.at("ranking").at(0).at("standing"), "measured") << report.at("ranking").dump(1);
