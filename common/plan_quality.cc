@@ -1,7 +1,6 @@
 #include "common/plan_quality.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/words.h"
 
 namespace lastflop {
 namespace {
@@ -35,6 +34,14 @@ std::vector<std::string> LossyChanges(const Model& model, const Plan& baseline,
             changes);
   AddFormat("attention.cache", baseline.attention_cache, variant.attention_cache, changes);
   return changes;
+}
+
+bool HasComparableOutput(const Plan& baseline, const Plan& variant, Fidelity fidelity) {
+  const Plan::Parallel& from = baseline.parallel;
+  const Plan::Parallel& to = variant.parallel;
+  return baseline.speculative.draft_tokens == variant.speculative.draft_tokens &&
+         from.data == to.data && from.attention == to.attention &&
+         from.micro_batches == to.micro_batches && (fidelity != Fidelity::kShard || from == to);
 }
 
 }  // namespace lastflop

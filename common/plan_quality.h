@@ -5,6 +5,7 @@
 
 #include "common/model.h"
 #include "common/plan.h"
+#include "common/words.h"
 
 namespace lastflop {
 
@@ -14,5 +15,10 @@ namespace lastflop {
 // stand for; leaving experts out changes it, a draft that is verified does not.
 std::vector<std::string> LossyChanges(const Model& model, const Plan& baseline,
                                       const Plan& variant);
+
+// Whether the outputs of the two plans' arms stand for the same tokens in the same places, so that
+// their difference is an error. Drafts and data parallelism lay tokens out otherwise, and as a
+// shard a rank of another parallelism holds other weights.
+bool HasComparableOutput(const Plan& baseline, const Plan& variant, Fidelity fidelity);
 
 }  // namespace lastflop

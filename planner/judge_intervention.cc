@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/plan_quality.h"
 #include "planner/ceiling.h"
 #include "planner/context.h"
 #include "planner/economics.h"
@@ -138,8 +139,11 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
     result.reason = absl::StrCat("no baseline to compare with: ", ToWord(baseline.standing), ", ",
                                  baseline.reason);
   } else if (result.standing == Standing::kMeasured) {
-    result.error = chosen.trial->error;
-    result.changed_routes = chosen.trial->changed_routes;
+    const TrialSpec& spec = chosen.trial->trial->spec;
+    if (HasComparableOutput(spec.baseline, spec.variant, result.fidelity)) {
+      result.error = chosen.trial->error;
+      result.changed_routes = chosen.trial->changed_routes;
+    }
     if (comparison.estimate.has_value()) {
       SetFigures(context, comparison, judged);
     } else {

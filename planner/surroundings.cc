@@ -228,6 +228,13 @@ std::vector<std::string> AssumptionsOf(const Campaign& campaign) {
   } else {
     assumptions.push_back("economics.gpu_hours is not given: no net gain");
   }
+  if (std::any_of(campaign.interventions.begin(), campaign.interventions.end(),
+                  [](const Intervention& one) { return one.quality == Quality::kLossy; })) {
+    assumptions.push_back(
+        "errors of lossy interventions are those of random weights: they say that an output "
+        "changes, "
+        "not by how much the model's answers do");
+  }
   for (const std::string& assumed : campaign.model.assumed) {
     assumptions.push_back(absl::StrCat("model: ", assumed));
   }

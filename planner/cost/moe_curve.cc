@@ -104,7 +104,8 @@ absl::StatusOr<MoeWork> WorkOfRow(const MoeLayerRow& row) {
   const auto hidden = static_cast<double>(row.hidden);
   const auto tokens = static_cast<double>(row.tokens);
   const double all_pairs = tokens * static_cast<double>(row.topk);
-  work.inter = static_cast<double>(row.inter / row.tp);
+  const int64_t inter_of_rank = row.inter / row.tp;
+  work.inter = static_cast<double>(inter_of_rank);
   work.tile_rows = TileRows(row.kernel_source, all_pairs * static_cast<double>(row.ep) /
                                                    static_cast<double>(row.experts));
   work.counts = CountTiles(draws, work.tile_rows);

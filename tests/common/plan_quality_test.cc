@@ -52,5 +52,21 @@ TEST(LossyChangesTest, WhatOnlyRoundsOtherwiseIsExact) {
   EXPECT_THAT(LossyChanges(Int4Model(), Plan(), variant), IsEmpty());
 }
 
+TEST(HasComparableOutputTest, NeedsTheSameTokensAndAsAShardTheSameWeights) {
+  const Plan baseline;
+  Plan variant;
+  variant.moe.weights = WeightFormat::kInt4G32;
+  EXPECT_TRUE(HasComparableOutput(baseline, variant, Fidelity::kShard));
+  variant.parallel.expert = 8;
+  EXPECT_TRUE(HasComparableOutput(baseline, variant, Fidelity::kFull));
+  EXPECT_FALSE(HasComparableOutput(baseline, variant, Fidelity::kShard));
+  variant = baseline;
+  variant.speculative.draft_tokens = 2;
+  EXPECT_FALSE(HasComparableOutput(baseline, variant, Fidelity::kFull));
+  variant = baseline;
+  variant.parallel.data = 2;
+  EXPECT_FALSE(HasComparableOutput(baseline, variant, Fidelity::kFull));
+}
+
 }  // namespace
 }  // namespace lastflop

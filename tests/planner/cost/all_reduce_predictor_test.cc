@@ -23,7 +23,7 @@ AllReduceRow Row(const std::string& system, int64_t ranks, double bytes) {
   return row;
 }
 
-std::vector<AllReduceRow> Calibration(std::vector<int64_t> ranks) {
+std::vector<AllReduceRow> Calibration(const std::vector<int64_t>& ranks) {
   std::vector<AllReduceRow> rows;
   for (const int64_t n : ranks) {
     for (double bytes = 512; bytes <= 512 << 20; bytes *= 4) {
