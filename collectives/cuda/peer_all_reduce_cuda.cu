@@ -19,8 +19,8 @@ template <int kRanks>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     OneShotKernel(const __grid_constant__ PeerView view, const __nv_bfloat16* in,
                   __nv_bfloat16* out, int64_t elements, int64_t packets) {
-  WaitForEarlierGrids();
-  LetNextGridStart();
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   PeerCall<kRanks> call(view);
   const int num_peers = call.num_ranks() - 1;
   const int64_t stride = static_cast<int64_t>(gridDim.y) * blockDim.x;
@@ -80,8 +80,8 @@ template <int kRanks>
 __global__ void __launch_bounds__(kMaxThreads, 1)
     TwoShotKernel(const __grid_constant__ PeerView view, const __nv_bfloat16* in,
                   __nv_bfloat16* out, int64_t elements, Shares shares) {
-  WaitForEarlierGrids();
-  LetNextGridStart();
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   PeerCall<kRanks> call(view);
   if (call.has_failed()) {
     return;

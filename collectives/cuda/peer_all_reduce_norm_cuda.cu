@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   if (cluster > 1) {
     ArriveAtCluster();  // All blocks are there before one writes into another, below.
   }
-  WaitForEarlierGrids();
-  LetNextGridStart();
+  WaitForEarlierKernels();
+  LetNextKernelStart();
   PeerCall<kRanks> call(view);
   const int num_peers = call.num_ranks() - 1;
   const int64_t packets = t.rows * t.row_packets;

@@ -8,26 +8,13 @@
 #include "absl/status/status.h"
 #include "collectives/cuda/peer_all_reduce_cuda.h"
 #include "gpu/cuda_status.h"
+#include "gpu/dependent_launch.cuh"
 
 // Packets between GPUs: how they are sent, waited for and emptied. Device code only.
 namespace lastflop {
 
 // A word of a packet that is not here yet: two NaNs that are sent as two others.
 inline constexpr uint32_t kEmptyWord = 0xFFFFFFFFu;
-
-// griddepcontrol.wait: kernels before this one are over, and what they wrote is visible.
-__device__ inline void WaitForEarlierGrids() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// griddepcontrol.launch_dependents: the next kernel's blocks may take their places. It happens when
-// all blocks of this one have theirs.
-__device__ inline void LetNextGridStart() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 
 // %globaltimer: ns, of this GPU.
 __device__ inline uint64_t GlobalNs() {
@@ -125,7 +112,7 @@ struct PacketSum {
 template <int kRanks>
 class PeerCall {
  public:
-  // After WaitForEarlierGrids().
+  // After WaitForEarlierKernels().
   __device__ explicit PeerCall(const PeerView& view) : view_(view) {
     uint32_t failed;
     asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "gpu/dependent_launch.cuh"
+
 // Instructions that CUDA C++ has no word for. Names of sections are those of the PTX ISA.
 namespace lastflop {
 
@@ -125,24 +127,6 @@ __device__ inline uint64_t EvictLastPolicy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
   return policy;
-}
-
-// ---- Launches that follow each other ------------------------------------------------------------
-
-// griddepcontrol.wait: returns when the kernels before this one are complete. What depends on them
-// comes after (kernels/cuda/launch.cuh).
-__device__ inline void WaitForEarlierKernels() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// griddepcontrol.launch_dependents: the next kernel may start its own preparations. Called after
-// WaitForEarlierKernels(), so that a kernel two places later still finds all before it complete.
-__device__ inline void LetNextKernelStart() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 // ---- Barriers of some warps of a block ----------------------------------------------------------
