@@ -11,7 +11,7 @@ namespace lastflop {
 absl::StatusOr<CpuWeights> CpuWeights::Describe(const WeightPlace& place) {
   LASTFLOP_ASSIGN_OR_RETURN(
       PackedLayout layout,
-      PackedLayout::Create(place.storage, place.num_matrices, place.part_rows, place.cols));
+      PackedLayout::Describe(place.storage, place.num_matrices, place.part_rows, place.cols));
   LASTFLOP_RETURN_IF_ERROR(CheckSlice(place.slice, layout));
   return CpuWeights(place.slice, std::move(layout), nullptr);
 }

@@ -340,6 +340,9 @@ std::string CudaArm::effective_note() const {
   if (!step_->is_idle()) {
     notes.push_back("lastflop's kernels start while the one before them ends");
   }
+  if (step_->plan.moe.activations == ActivationFormat::kFp8) {
+    notes.push_back("each expert product is two kernels: its rows are rounded to fp8 first");
+  }
   if (!HasDevicePairs(*step_)) {
     notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");
   }
@@ -356,8 +359,9 @@ std::string CudaArm::effective_note() const {
                                                [](const Piece& piece) { return piece.is_graph; }),
                                  " graphs a step"));
   }
-  if (evicts_) {
-    notes.push_back("other data is read through the L2 between steps");
+  if (!step_->is_idle()) {
+    notes.push_back(evicts_ ? "cold: other data is read through the L2 between steps"
+                            : "cold: a step reads more than twice the L2");
   }
   if (options_.measure.zeros) {
     notes.push_back("zero data");

@@ -353,13 +353,13 @@ absl::Status CudaMirror::ReadCopy(size_t index, int64_t matrix, int64_t row, std
     block = row % half / 8;
     in_block = static_cast<int>(row % 8 + (row >= half ? 8 : 0));
   }
-  const int64_t k_blocks = PanelKBlocks(0, shape.in_features);
-  std::vector<uint16_t> panel(static_cast<size_t>(k_blocks * PanelBlockBytes(0)) /
+  const int64_t k_blocks = PanelKBlocks(WeightFormat::kBf16, shape.in_features);
+  std::vector<uint16_t> panel(static_cast<size_t>(k_blocks * PanelBlockBytes(WeightFormat::kBf16)) /
                               sizeof(uint16_t));
   const std::byte* const from =
       device_.ops[index].copies->data() +
-      matrix * PanelBytesOfMatrix(0, shape.out_features, shape.in_features) +
-      block * k_blocks * PanelBlockBytes(0);
+      matrix * PanelBytesOfMatrix(WeightFormat::kBf16, shape.out_features, shape.in_features) +
+      block * k_blocks * PanelBlockBytes(WeightFormat::kBf16);
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(panel.data(), from, panel.size() * sizeof(uint16_t),
                                                 cudaMemcpyDeviceToHost, context_.stream.get()),
                                 "reading dequantized weights");

@@ -8,10 +8,12 @@
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/cuda/elementwise_cuda.h"
 #include "kernels/dequant/dequant_cuda.h"
 #include "kernels/embedding/embedding_cuda.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
 #include "kernels/moe_combine/moe_combine_cuda.h"
+#include "kernels/quantize_rows/quantize_rows_cuda.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "kernels/rope/rope_cuda.h"
 #include "kernels/router/router_cuda.h"
@@ -25,9 +27,9 @@ namespace {
 using Bf16Pointer = __nv_bfloat16*;
 
 // Gives a stream's kernels an L2 window on a range of weights, and takes it away again.
-class L2Window {
+class StreamWindow {
  public:
-  L2Window(cudaStream_t stream, const PinnedRange& range) : stream_(stream), range_(range) {}
+  StreamWindow(cudaStream_t stream, const PinnedRange& range) : stream_(stream), range_(range) {}
 
   absl::Status Open() { return range_.bytes == 0 ? absl::OkStatus() : Set(range_); }
   absl::Status Close() { return range_.bytes == 0 ? absl::OkStatus() : Set(PinnedRange{}); }
@@ -37,7 +39,7 @@ class L2Window {
     cudaStreamAttrValue value{};
     value.accessPolicyWindow.base_ptr = const_cast<void*>(range.begin);
     value.accessPolicyWindow.num_bytes = range.bytes;
-    value.accessPolicyWindow.hitRatio = 1.0F;
+    value.accessPolicyWindow.hitRatio = range.hit_ratio;
     value.accessPolicyWindow.hitProp =
         range.bytes > 0 ? cudaAccessPropertyPersisting : cudaAccessPropertyNormal;
     value.accessPolicyWindow.missProp =
@@ -75,6 +77,9 @@ class OpRun {
   }
 
   absl::Status operator()(const GemmShape& s) {
+    if (cuda_op_.dense_pairs != nullptr) {
+      return RunFp8Gemm(s);
+    }
     return context_.cublas_lt->Run(cuda_op_.gemm, In() + s.in_offset, cuda_op_.weights->data(),
                                    s.bias ? cuda_op_.bias->data() : nullptr,
                                    step_.tensors.at(op_.out)->data(), stream_);
@@ -115,14 +120,22 @@ class OpRun {
   }
 
   absl::Status operator()(const ExpertGemmShape& s) {
-    L2Window window(stream_, cuda_op_.pinned);
+    const void* in = In();
+    if (s.activations == ActivationFormat::kFp8) {
+      const int32_t* const num_pairs = s.gather_tokens ? nullptr : step_.pairs.num_pairs();
+      LASTFLOP_RETURN_IF_ERROR(LaunchQuantizeRows(RowsIn(s), s.in_features, num_pairs, In(),
+                                                  step_.workspace->data(), stream_));
+      in = step_.workspace->data();
+    }
+    StreamWindow window(stream_, cuda_op_.pinned);
     LASTFLOP_RETURN_IF_ERROR(window.Open());
     LASTFLOP_RETURN_IF_ERROR(
-        LaunchGroupedGemm(s, step_.pairs, cuda_op_.expert_panels(), In(), Out(),
+        LaunchGroupedGemm(s, step_.pairs, cuda_op_.expert_panels(), in, Out(),
                           {.row_order = RowOrderOf(op_.weight),
                            // Between permute or dequantization and down there is always gate_up.
                            .early_weights = !s.gather_tokens,
-                           .cache_hint = step_.plan.moe.cache_hint},
+                           .cache_hint = step_.plan.moe.cache_hint,
+                           .tensor_scale = cuda_op_.tensor_scale},
                           stream_));
     return window.Close();
   }
@@ -191,6 +204,15 @@ class OpRun {
   }
 
  private:
+  absl::Status RunFp8Gemm(const GemmShape& s) {
+    // Weights and pairs are older than the step.
+    LASTFLOP_RETURN_IF_ERROR(LaunchGroupedGemm(
+        OneExpertOf(s), *cuda_op_.dense_pairs, cuda_op_.weights->data(), In() + s.in_offset, Out(),
+        {.early_weights = true, .in_stride = s.in_stride}, stream_));
+    return s.bias ? LaunchAddBias(s.num_tokens, s.out_features, cuda_op_.bias->As<__nv_bfloat16>(),
+                                  Out(), stream_)
+                  : absl::OkStatus();
+  }
   const CudaRouting& routing_of() const {
     return step_.routing[static_cast<size_t>(cuda_op_.moe_index)];
   }

@@ -9,7 +9,9 @@
 #include "gpu/cuda_status.h"
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/dequant/dequant_cuda.h"
+#include "kernels/fp4.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
+#include "kernels/quantize_rows/quantize_rows_cuda.h"
 #include "kernels/rope/rope.h"
 #include "kernels/rope/rope_cuda.h"
 #include "kernels/router/router_cuda.h"
@@ -59,10 +61,13 @@ class OpLoader {
 
   absl::Status LoadShape(const GemmShape& shape) {
     LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
-    LASTFLOP_RETURN_IF_ERROR(LoadRows(place, cuda_op_->weights));
     if (shape.bias) {
       LASTFLOP_RETURN_IF_ERROR(LoadRows(PlaceOfBias(place), cuda_op_->bias));
     }
+    if (shape.storage.format != WeightFormat::kBf16) {
+      return LoadFp8Gemm(shape, place);
+    }
+    LASTFLOP_RETURN_IF_ERROR(LoadRows(place, cuda_op_->weights));
     cuda_op_->gemm = {.num_tokens = shape.num_tokens,
                       .out_features = shape.out_features,
                       .in_features = shape.in_features,
@@ -71,6 +76,17 @@ class OpLoader {
                       .fp32_out = shape.fp32_out,
                       .bias = shape.bias};
     return context_.cublas_lt->Prepare(cuda_op_->gemm);
+  }
+
+  absl::Status LoadFp8Gemm(const GemmShape& shape, const WeightPlace& place) {
+    if (shape.fp32_out) {
+      return absl::UnimplementedError(
+          absl::StrCat(ToWord(shape.storage.format), " weights with fp32 results"));
+    }
+    LASTFLOP_RETURN_IF_ERROR(
+        CheckGroupedGemmCuda(OneExpertOf(shape), {.in_stride = shape.in_stride}));
+    LASTFLOP_ASSIGN_OR_RETURN(cuda_op_->dense_pairs, DensePairsOf(shape.num_tokens));
+    return LoadPanels(place, cuda_op_->weights);
   }
 
   absl::Status LoadShape(const HeadGemmShape& shape) {
@@ -127,6 +143,13 @@ class OpLoader {
 
   absl::Status LoadShape(const ExpertGemmShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckGroupedGemmCuda(shape, {.row_order = RowOrderOf(op_->weight)}));
+    if (shape.activations == ActivationFormat::kFp8) {
+      Need(RowsIn(shape) * QuantizedRowBytes(shape.in_features));
+    }
+    if (shape.storage.format == WeightFormat::kNvfp4) {
+      LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+      cuda_op_->tensor_scale = Nvfp4TensorScale(place.slice.amplitude);
+    }
     return LoadExperts(op_->weight, shape.storage, cuda_op_->weights, cuda_op_->copies);
   }
 
@@ -170,6 +193,15 @@ class OpLoader {
   }
 
   void Need(int64_t bytes) { workspace_bytes_ = std::max(workspace_bytes_, bytes); }
+
+  absl::StatusOr<const CudaPairs*> DensePairsOf(int64_t num_tokens) {
+    const auto [found, is_new] = step_.dense_pairs.try_emplace(num_tokens);
+    if (is_new) {
+      LASTFLOP_ASSIGN_OR_RETURN(found->second,
+                                CudaDensePairs::Create(num_tokens, context_.stream.get()));
+    }
+    return &found->second.pairs;
+  }
 
   absl::StatusOr<WeightPlace> Place(Weight weight, const WeightStorage& storage) {
     return PlaceOfWeight(inputs_.model, step_.layout, weight, op_->layer, storage, inputs_.data);

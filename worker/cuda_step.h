@@ -23,6 +23,7 @@
 #include "step/layout.h"
 #include "step/op.h"
 #include "worker/buffer_store.h"
+#include "worker/cuda_dense_pairs.h"
 #include "worker/weight_place.h"
 
 namespace lastflop {
@@ -44,7 +45,8 @@ struct CudaContext {
 // A part of the L2 that is kept for one range of an op's weights (moe.l2_pin).
 struct PinnedRange {
   const void* begin = nullptr;
-  size_t bytes = 0;  // 0: none.
+  size_t bytes = 0;     // 0: none.
+  float hit_ratio = 1;  // Of its lines, the share that is kept.
 };
 
 // What one op of a step needs beside the activations.
@@ -58,7 +60,9 @@ struct CudaOp {
   size_t cache_key_bytes = 0;
   CudaBufferStore::Shared copies;  // Separate dequantization: written, then read as weights.
   CudaBufferStore::Shared down_copies;
-  DenseGemm gemm;  // Of GEMMs and head GEMMs.
+  DenseGemm gemm;                          // Of bf16 GEMMs and head GEMMs.
+  const CudaPairs* dense_pairs = nullptr;  // Of an fp8 GEMM: all its tokens.
+  float tensor_scale = 1;                  // Of nvfp4 weights.
   PinnedRange pinned;
   PinnedRange down_pinned;
   bool reduces_first = false;  // A norm that does the all-reduce before it as well.
@@ -99,6 +103,7 @@ struct CudaStep {
   DeviceBuffer rope_table;
   CudaBufferStore::Shared pairs_memory;
   CudaPairs pairs;
+  std::map<int64_t, CudaDensePairs> dense_pairs;  // By number of tokens.
   DeviceBuffer routing_memory;
   std::vector<CudaRouting> routing;  // By moe_index.
   DeviceBuffer router_scores;        // [MoE layers, num_tokens, num_experts] fp32 of the draw.
@@ -117,6 +122,11 @@ struct CudaStep {
     return router_scores.As<float>() + moe_index * step.num_tokens * model.num_experts;
   }
 };
+
+// Rows of an expert product's input, the most there can be.
+inline int64_t RowsIn(const ExpertGemmShape& shape) {
+  return shape.gather_tokens ? shape.num_tokens : shape.num_tokens * shape.top_k;
+}
 
 // What a step is made from.
 struct CudaStepInputs {

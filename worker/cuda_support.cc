@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "collectives/all_reduce_algorithm.h"
 #include "common/status_macros.h"
+#include "kernels/cuda/panel.h"
 #include "step/layout.h"
 
 namespace lastflop {
@@ -55,9 +56,11 @@ absl::Status CheckParallel(const Plan& plan) {
 
 absl::Status CheckMoe(const Plan& plan) {
   const Plan::Moe& moe = plan.moe;
-  if (moe.activations != ActivationFormat::kBf16) {
+  const bool has_fp8_rows = moe.activations == ActivationFormat::kFp8 &&
+                            moe.kernel == MoeKernel::kGrouped && moe.dequant == Dequant::kFused;
+  if (moe.activations != ActivationFormat::kBf16 && !has_fp8_rows) {
     return Unsupported("moe.activations", ToWord(moe.activations),
-                       "multiplies bf16 activations only");
+                       "multiplies bf16 activations, and fp8 ones in its grouped kernel");
   }
   if (moe.kernel != MoeKernel::kGrouped && moe.kernel != MoeKernel::kFused) {
     return Unsupported("moe.kernel",
@@ -115,19 +118,28 @@ absl::Status CheckCollectives(const Plan& plan) {
 }
 
 absl::Status CheckFormats(const Model& model, const Plan& plan) {
-  const WeightFormat experts = ExpertStorage(model, plan).format;
-  if (experts != WeightFormat::kBf16 && experts != WeightFormat::kInt4G32 &&
-      experts != WeightFormat::kInt4G128) {
-    return Unsupported("moe.weights", ToWord(experts),
-                       "has expert kernels for bf16, int4_g32 and int4_g128");
+  const absl::StatusOr<WeightFormat> experts = PanelFormatOf(ExpertStorage(model, plan));
+  if (!experts.ok()) {
+    return absl::UnimplementedError(absl::StrCat("moe.weights=", experts.status().message()));
+  }
+  if (plan.moe.activations == ActivationFormat::kFp8 && *experts != WeightFormat::kFp8Block) {
+    return Unsupported(
+        "moe.activations", "fp8",
+        absl::StrCat("multiplies fp8 activations with fp8_block weights, not ", ToWord(*experts)));
   }
   const auto check_dense = [](absl::string_view what, const WeightStorage& storage) {
-    return storage.format == WeightFormat::kBf16
+    const absl::StatusOr<WeightFormat> format = PanelFormatOf(storage);
+    return format.ok() && (*format == WeightFormat::kBf16 || *format == WeightFormat::kFp8Block)
                ? absl::OkStatus()
-               : Unsupported(what, ToWord(storage.format), "multiplies dense weights in bf16 only");
+               : Unsupported(
+                     what, ToWord(storage.format),
+                     "multiplies dense weights in bf16 and in fp8 blocks of 128 x 128 only");
   };
   LASTFLOP_RETURN_IF_ERROR(check_dense("the model's attention weights", model.attention_weights));
-  LASTFLOP_RETURN_IF_ERROR(check_dense("the model's LM head", model.lm_head));
+  if (model.lm_head.format != WeightFormat::kBf16) {
+    return Unsupported("the model's LM head", ToWord(model.lm_head.format),
+                       "multiplies the LM head in bf16 only");
+  }
   if (model.shared_intermediate_size > 0) {
     LASTFLOP_RETURN_IF_ERROR(check_dense("the model's shared experts", model.shared));
   }

@@ -6,7 +6,6 @@
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "kernels/attention/kv_cache_cuda.h"
-#include "kernels/cpu/packed_weights.h"
 #include "kernels/cuda/weights_random_cuda.h"
 #include "worker/kv_place.h"
 
@@ -32,18 +31,8 @@ absl::StatusOr<CudaWeightSlice> CudaSliceOf(const WeightPlace& place) {
     slice.part_rows[part] = place.part_rows[part];
     slice.part_row_begin[part] = place.slice.part_row_begin[part];
   }
-  switch (place.storage.format) {
-    case WeightFormat::kBf16:
-      return slice;
-    case WeightFormat::kInt4G32:
-    case WeightFormat::kInt4G128:
-      slice.group_size = static_cast<int>(GroupSizeOf(place.storage));
-      return slice;
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("weights in ", ToWord(place.storage.format),
-                       ": the CUDA backend has kernels for bf16, int4_g32 and int4_g128"));
-  }
+  LASTFLOP_ASSIGN_OR_RETURN(slice.format, PanelFormatOf(place.storage));
+  return slice;
 }
 
 CudaRowOrder RowOrderOf(Weight weight) {
@@ -58,10 +47,9 @@ absl::StatusOr<size_t> CudaPanelBytes(const WeightPlace& place) {
 absl::StatusOr<CudaBufferStore::Shared> LoadCudaRows(const WeightPlace& place,
                                                      CudaBufferStore& store, cudaStream_t stream) {
   LASTFLOP_ASSIGN_OR_RETURN(const CudaWeightSlice slice, CudaSliceOf(place));
-  if (slice.group_size != 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("dense weights in ", ToWord(place.storage.format),
-                     ": the CUDA backend multiplies dense weights in bf16 only"));
+  if (slice.format != WeightFormat::kBf16) {
+    return absl::InternalError(
+        absl::StrCat("weights in ", ToWord(place.storage.format), " have no plain rows"));
   }
   WeightPlace rows = place;
   rows.form = WeightForm::kRows;  // Of every form on the device: a tied head reads the table.

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 namespace lastflop {
 
@@ -46,6 +49,22 @@ inline Fp8 ToFp8(float value) {
   const uint32_t rounded = bits + 0x7FFFFu + ((bits >> 20) & 1u);
   const uint32_t fields = (rounded >> 20) - (120u << 3);
   return {static_cast<uint8_t>(sign | (fields > 0x7E ? 0x7E : fields))};
+}
+
+// Rounds a row to e4m3 with a scale for every 128 neighbours, max / 448: fp8 activations.
+inline void RoundRowToFp8(std::span<float> row) {
+  constexpr size_t kBlock = 128;
+  for (size_t begin = 0; begin < row.size(); begin += kBlock) {
+    const std::span<float> block = row.subspan(begin, std::min(kBlock, row.size() - begin));
+    float max = 0;
+    for (const float value : block) {
+      max = std::max(max, std::abs(value));
+    }
+    const float scale = max / kFp8Max;
+    for (float& value : block) {
+      value = scale > 0 ? ToFloat(ToFp8(value / scale)) * scale : 0.0f;
+    }
+  }
 }
 
 }  // namespace lastflop

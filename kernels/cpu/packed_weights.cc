@@ -58,6 +58,10 @@ int64_t GroupSizeOf(const WeightStorage& storage) {
   }
 }
 
+bool IsFp4(const WeightStorage& storage) {
+  return storage.format == WeightFormat::kNvfp4 || storage.format == WeightFormat::kMxfp4;
+}
+
 bool IsFp8(const WeightStorage& storage) {
   return storage.format == WeightFormat::kFp8 || storage.format == WeightFormat::kFp8Block;
 }
@@ -82,10 +86,12 @@ absl::Status CheckCpuWeightFormat(const WeightStorage& storage) {
   }
 }
 
-absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
-                                                  int64_t num_matrices,
-                                                  std::vector<int64_t> part_rows, int64_t cols) {
-  LASTFLOP_RETURN_IF_ERROR(CheckCpuWeightFormat(storage));
+absl::StatusOr<PackedLayout> PackedLayout::Describe(const WeightStorage& storage,
+                                                    int64_t num_matrices,
+                                                    std::vector<int64_t> part_rows, int64_t cols) {
+  if (!IsFp4(storage)) {
+    LASTFLOP_RETURN_IF_ERROR(CheckCpuWeightFormat(storage));
+  }
   if (num_matrices < 1 || part_rows.empty() || cols < 1 ||
       *std::min_element(part_rows.begin(), part_rows.end()) < 1) {
     return absl::InvalidArgumentError("packing weights: every size must be at least 1");
@@ -95,22 +101,15 @@ absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
   layout.storage.group_size = GroupSizeOf(storage);
   layout.num_matrices = num_matrices;
   layout.cols = cols;
-  for (const int64_t rows : part_rows) {
-    for (int64_t row = 0; row < rows; row += kPanelRows) {
-      layout.panels.push_back(
-          {.first_row = layout.rows + row, .num_rows = std::min(kPanelRows, rows - row)});
-    }
-    layout.rows += rows;
-  }
+  layout.rows = std::accumulate(part_rows.begin(), part_rows.end(), int64_t{0});
   layout.part_rows = std::move(part_rows);
-  const int64_t group = layout.storage.group_size;
+  const int64_t group =
+      IsFp4(storage) ? StorageOf(storage.format).group_size : layout.storage.group_size;
   if (group > 0 && cols % group != 0) {
     return absl::InvalidArgumentError(absl::StrCat("in_features ", cols, " in groups of ", group,
                                                    ": ", cols, " mod ", group, " = ",
                                                    cols % group));
   }
-  layout.panel_bytes =
-      group > 0 ? cols / group * Int4GroupBytes(group) : (cols + 1) / 2 * kBf16PairBytes;
   if (IsFp8(storage)) {
     const bool is_block = storage.format == WeightFormat::kFp8Block;
     const WeightStorage usual = StorageOf(WeightFormat::kFp8Block);
@@ -118,8 +117,28 @@ absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
     layout.scale_cols = is_block ? block_cols : cols;
     layout.storage.block_rows =
         !is_block ? 1 : (storage.block_rows > 0 ? storage.block_rows : usual.block_rows);
-    layout.panel_bytes = Fp8PanelBytes(cols, layout.scale_cols);
   }
+  return layout;
+}
+
+absl::StatusOr<PackedLayout> PackedLayout::Create(const WeightStorage& storage,
+                                                  int64_t num_matrices,
+                                                  std::vector<int64_t> part_rows, int64_t cols) {
+  LASTFLOP_RETURN_IF_ERROR(CheckCpuWeightFormat(storage));
+  LASTFLOP_ASSIGN_OR_RETURN(PackedLayout layout,
+                            Describe(storage, num_matrices, std::move(part_rows), cols));
+  int64_t first_row = 0;
+  for (const int64_t rows : layout.part_rows) {
+    for (int64_t row = 0; row < rows; row += kPanelRows) {
+      layout.panels.push_back(
+          {.first_row = first_row + row, .num_rows = std::min(kPanelRows, rows - row)});
+    }
+    first_row += rows;
+  }
+  const int64_t group = layout.storage.group_size;
+  layout.panel_bytes = IsFp8(storage) ? Fp8PanelBytes(cols, layout.scale_cols)
+                       : group > 0    ? cols / group * Int4GroupBytes(group)
+                                      : (cols + 1) / 2 * kBf16PairBytes;
   layout.matrix_bytes =
       (layout.num_panels() * layout.panel_bytes + kAlignment - 1) / kAlignment * kAlignment;
   return layout;

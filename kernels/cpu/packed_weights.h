@@ -51,6 +51,11 @@ struct PackedLayout {
   static absl::StatusOr<PackedLayout> Create(const WeightStorage& storage, int64_t num_matrices,
                                              std::vector<int64_t> part_rows, int64_t cols);
 
+  // The same without panels, for ReferenceWeightRow(): also of nvfp4 and mxfp4, which the CPU
+  // backend does not run but checks another backend by.
+  static absl::StatusOr<PackedLayout> Describe(const WeightStorage& storage, int64_t num_matrices,
+                                               std::vector<int64_t> part_rows, int64_t cols);
+
   int64_t num_panels() const { return static_cast<int64_t>(panels.size()); }
   size_t bytes() const { return static_cast<size_t>(num_matrices * matrix_bytes); }
   int64_t PanelOffset(int64_t matrix, int64_t panel) const {
@@ -63,6 +68,9 @@ absl::Status CheckCpuWeightFormat(const WeightStorage& storage);
 
 // Columns that share a scale: of int4 formats; 0 for all others.
 int64_t GroupSizeOf(const WeightStorage& storage);
+
+// Whether weights are stored as e2m1 values (kernels/fp4.h).
+bool IsFp4(const WeightStorage& storage);
 
 // Whether weights are stored as fp8 e4m3 (kernels/cpu/fp8_panel.h).
 bool IsFp8(const WeightStorage& storage);

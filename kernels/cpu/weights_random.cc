@@ -11,6 +11,7 @@
 #include "kernels/cpu/fp8_panel.h"
 #include "kernels/cpu/panel_format.h"
 #include "kernels/cpu/weights_random_builds.h"
+#include "kernels/fp4.h"
 
 namespace lastflop {
 namespace {
@@ -175,6 +176,25 @@ void FillPanel(const WeightSlice& slice, const PackedLayout& layout, int64_t mat
   }
 }
 
+// The true weights of a row as fp4 stores them. The amplitude stands for the tensor's largest.
+void RoundToFp4(WeightFormat format, float amplitude, std::span<float> row) {
+  const auto group = static_cast<size_t>(StorageOf(format).group_size);
+  const float of_tensor = Nvfp4TensorScale(amplitude);
+  for (size_t begin = 0; begin < row.size(); begin += group) {
+    const std::span<float> weights = row.subspan(begin, group);
+    float absmax = 0;
+    for (const float weight : weights) {
+      absmax = std::max(absmax, std::abs(weight));
+    }
+    const float scale = format == WeightFormat::kNvfp4
+                            ? Nvfp4ScaleValue(Nvfp4GroupScale(absmax, of_tensor)) * of_tensor
+                            : Mxfp4ScaleValue(Mxfp4GroupScale(absmax));
+    for (float& weight : weights) {
+      weight = Fp4Value(Fp4CodeOf(weight, scale)) * scale;
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status CheckSlice(const WeightSlice& slice, const PackedLayout& layout) {
@@ -225,6 +245,10 @@ void ReferenceWeightRow(const WeightSlice& slice, const PackedLayout& layout, in
     for (float& weight : out) {
       weight = ToFloat(Fp8Quantize(weight, scale)) * scale;
     }
+    return;
+  }
+  if (IsFp4(layout.storage)) {
+    RoundToFp4(layout.storage.format, slice.amplitude, out);
     return;
   }
   const auto group = static_cast<size_t>(layout.storage.group_size);

@@ -164,6 +164,23 @@ __device__ inline void MmaFirst(float (&d)[4], const uint32_t (&a)[4], uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
+// mma.m16n8k32 of e4m3 in fp32: d += a * b, and d = a * b. Not before sm_89.
+__device__ inline void MmaFp8(float (&d)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+#else
+  (void)d, (void)a, (void)b0, (void)b1;
+  __trap();
+#endif
+}
+__device__ inline void MmaFp8First(float (&d)[4], const uint4& a, uint32_t b0, uint32_t b1) {
+  d[0] = d[1] = d[2] = d[3] = 0;
+  MmaFp8(d, a, b0, b1);
+}
+
 // movmatrix: transposes an 8x8 matrix of 16-bit elements whose row g is held, two a lane, by lanes
 // 4 g to 4 g + 3.
 __device__ inline uint32_t Transpose8x8(uint32_t row) {
@@ -194,6 +211,41 @@ __device__ inline void NibblesToValues(uint32_t word, uint32_t (&a)[4]) {
     const __nv_bfloat162 value = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a[i]), offset);
     a[i] = *reinterpret_cast<const uint32_t*>(&value);
   }
+}
+
+// A product of bf16 pairs, rounded.
+__device__ inline uint32_t MultiplyPairs(uint32_t a, __nv_bfloat162 b) {
+  const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), b);
+  return *reinterpret_cast<const uint32_t*>(&product);
+}
+
+// Four e4m3 to two bf16 pairs, exact: bytes 1 and 3, and bytes 0 and 2. Their fields, read as those
+// of bf16, stand for values 2^120 times smaller; so do subnormals. NaN is not kept.
+__device__ inline void Fp8ToBf16(uint32_t word, uint32_t& upper, uint32_t& lower) {
+  const uint32_t u = (word & 0x80008000u) | ((word >> 4) & 0x07F007F0u);
+  const uint32_t l = ((word << 8) & 0x80008000u) | ((word << 4) & 0x07F007F0u);
+  const __nv_bfloat162 power = __float2bfloat162_rn(0x1p120f);
+  upper = MultiplyPairs(u, power);
+  lower = MultiplyPairs(l, power);
+}
+
+// The low (`half` 0) or high half of a bf16 pair in both halves: an operand's modifier, no
+// instruction.
+__device__ inline __nv_bfloat162 BroadcastHalf(uint32_t pair, int half) {
+  const auto both = *reinterpret_cast<const __nv_bfloat162*>(&pair);
+  return half == 0 ? __low2bfloat162(both) : __high2bfloat162(both);
+}
+
+// e2m1 codes of both halves (kernels/cuda/panel.h) times 2^-126 times `low` (registers 0 and 2) or
+// `high` (1 and 3).
+__device__ inline void Fp4ToBf16(uint32_t word, __nv_bfloat162 low, __nv_bfloat162 high,
+                                 uint32_t (&a)[4]) {
+  constexpr uint32_t kCode = 0x81C081C0u;
+  a[0] = MultiplyPairs(word & kCode, low);
+  a[1] = MultiplyPairs(word << 3 & kCode, high);
+  a[2] = MultiplyPairs(word << 6 & kCode, low);
+  a[3] = MultiplyPairs(
+      (word << 1 & 0x80008000u) | (word >> 5 & 0x01000100u) | (word >> 4 & 0x00C000C0u), high);
 }
 
 __device__ inline uint32_t PackBf16(float low, float high) {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
 #include "common/random.h"
+#include "kernels/cuda/panel.h"
 #include "kernels/cuda/weight_slice.h"
+#include "kernels/fp4.h"
 
 // The values of a model's weights as formats store them, evaluated where they are needed.
 namespace lastflop {
@@ -46,6 +49,43 @@ __device__ inline int Int4QuantizeTo(float weight, float scale) {
   return static_cast<int>(fminf(fmaxf(value, -8.0f), 7.0f));
 }
 
+// Scale of fp8 weights: the amplitude stands for the largest of every block, as on the CPU.
+__device__ inline float Fp8ScaleOf(const CudaWeightSlice& slice) {
+  return slice.amplitude / 448.0f;
+}
+// e4m3 of weight / scale; 0 when the scale is 0.
+__device__ inline uint32_t Fp8QuantizeTo(float weight, float scale) {
+  return scale > 0 ? __nv_cvt_float_to_fp8(weight / scale, __NV_SATFINITE, __NV_E4M3) : 0u;
+}
+
+// Stored values of a group of weights that share a scale.
+template <typename WeightOf>
+__device__ inline void StoredGroup(const CudaWeightSlice& slice, WeightOf weight, int from,
+                                   int count, float* out) {
+  float absmax = 0;
+  for (int i = from; i < from + count; ++i) {
+    absmax = fmaxf(absmax, fabsf(weight(i)));
+  }
+  float scale = 0;
+  switch (slice.format) {
+    case WeightFormat::kNvfp4: {
+      const float of_tensor = Nvfp4TensorScale(slice.amplitude);
+      scale = Nvfp4ScaleValue(Nvfp4GroupScale(absmax, of_tensor)) * of_tensor;
+      break;
+    }
+    case WeightFormat::kMxfp4:
+      scale = Mxfp4ScaleValue(Mxfp4GroupScale(absmax));
+      break;
+    default:
+      scale = Int4ScaleOf(absmax);
+  }
+  const bool is_fp4 = slice.format == WeightFormat::kNvfp4 || slice.format == WeightFormat::kMxfp4;
+  for (int i = from; i < from + count; ++i) {
+    out[i] = scale * (is_fp4 ? Fp4Value(Fp4CodeOf(weight(i), scale))
+                             : static_cast<float>(Int4QuantizeTo(weight(i), scale)));
+  }
+}
+
 // Weights [begin, begin + count) of a row, as stored, in fp32, by all threads of the block to
 // `out`. `begin` is a multiple of the group. Plain loops: the truth of reference kernels.
 __device__ inline void StoredWeights(const CudaWeightSlice& slice, int64_t matrix, int64_t row,
@@ -56,22 +96,23 @@ __device__ inline void StoredWeights(const CudaWeightSlice& slice, int64_t matri
   };
   const int thread = static_cast<int>(threadIdx.x);
   const int num_threads = static_cast<int>(blockDim.x);
-  if (slice.group_size == 0) {
+  if (slice.format == WeightFormat::kBf16) {
     for (int i = thread; i < count; i += num_threads) {
       out[i] = __bfloat162float(__float2bfloat16_rn(weight(i)));
     }
     return;
   }
-  for (int group = thread; group < count / slice.group_size; group += num_threads) {
-    const int from = group * slice.group_size;
-    float absmax = 0;
-    for (int i = from; i < from + slice.group_size; ++i) {
-      absmax = fmaxf(absmax, fabsf(weight(i)));
+  if (slice.format == WeightFormat::kFp8Block) {
+    const float scale = Fp8ScaleOf(slice);
+    for (int i = thread; i < count; i += num_threads) {
+      const auto code = static_cast<__nv_fp8_storage_t>(Fp8QuantizeTo(weight(i), scale));
+      out[i] = __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3))) * scale;
     }
-    const float scale = Int4ScaleOf(absmax);
-    for (int i = from; i < from + slice.group_size; ++i) {
-      out[i] = static_cast<float>(Int4QuantizeTo(weight(i), scale)) * scale;
-    }
+    return;
+  }
+  const int group_size = PanelColumnUnit(slice.format);
+  for (int group = thread; group < count / group_size; group += num_threads) {
+    StoredGroup(slice, weight, group * group_size, group_size, out);
   }
 }
 

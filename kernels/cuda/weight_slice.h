@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "common/random.h"
+#include "common/words.h"
 
 namespace lastflop {
 
@@ -22,8 +23,8 @@ struct CudaWeightSlice {
   int64_t part_rows[3] = {0, 0, 0};       // Rows of the slice in each part, in order.
   int64_t part_row_begin[3] = {0, 0, 0};  // Row of the full matrix where the part begins.
   int64_t col_begin = 0;
-  int64_t cols = 0;    // Input features of the slice.
-  int group_size = 0;  // 0: bf16; 32 or 128: int4 with a bf16 scale a group along cols.
+  int64_t cols = 0;                           // Input features of the slice.
+  WeightFormat format = WeightFormat::kBf16;  // One that PanelFormatOf() gives (panel.h).
 
   LASTFLOP_HOST_DEVICE constexpr int64_t rows() const {
     return part_rows[0] + (num_parts > 1 ? part_rows[1] : 0) + (num_parts > 2 ? part_rows[2] : 0);

@@ -43,6 +43,16 @@ __global__ void FillRowsKernel(const CudaWeightSlice slice, __nv_bfloat16* out) 
   }
 }
 
+// A code where a half of a word keeps that of register `i` (panel.h).
+__device__ inline uint32_t Fp4InHalf(int i, uint32_t code) {
+  const uint32_t sign = code >> 3;
+  const uint32_t magnitude = code & 7u;
+  return i == 0   ? sign << 15 | magnitude << 6
+         : i == 1 ? sign << 12 | magnitude << 3
+         : i == 2 ? sign << 9 | magnitude
+                  : sign << 14 | (magnitude & 4u) << 11 | (magnitude & 3u) << 10;
+}
+
 // The largest of four neighbouring lanes.
 __device__ inline float MaxOfFour(float value) {
   value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
@@ -80,6 +90,38 @@ struct LaneWeights {
     }
     return absmax;
   }
+  // Largest of the lane's two neighbours, its own among them, that share 16 features of nvfp4.
+  __device__ float AbsMaxOfPair(int half, int group) const {
+    const float own = AbsMax(half, group);
+    return fmaxf(own, __shfl_xor_sync(0xFFFFFFFFu, own, 1));
+  }
+  // The four words of fp4 panels.
+  __device__ uint4 Fp4Codes(const float (&scales)[2][2]) const {
+    uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int group = 0; group < 2; ++group) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const uint32_t code = Fp4CodeOf(values[half][group][i], scales[half][group]);
+          words[2 * group + i / 4] |= Fp4InHalf(2 * (i % 4 / 2) + half, code) << (16 * (i % 2));
+        }
+      }
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+  // The words of 32 features of fp8 panels.
+  __device__ uint4 Fp8Words(int group, float scale) const {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* v = &values[i % 2][group][4 * (i / 2)];
+      words[i] = Fp8QuantizeTo(v[2], scale) | Fp8QuantizeTo(v[0], scale) << 8 |
+                 Fp8QuantizeTo(v[3], scale) << 16 | Fp8QuantizeTo(v[1], scale) << 24;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
   // The four words of int4 panels.
   __device__ uint4 Quantized(const float (&scales)[2][2]) const {
     uint32_t words[4] = {0, 0, 0, 0};
@@ -111,28 +153,80 @@ __device__ inline void StoreBf16Block(const LaneWeights& w, int lane, unsigned c
   }
 }
 
+// A block of 128 features of fp8 panels.
+__device__ inline void StoreFp8Block(const LaneWeights& first, const LaneWeights& second,
+                                     float scale, int lane, unsigned char* panel) {
+  auto* words = reinterpret_cast<uint4*>(panel) + lane;
+  words[0] = first.Fp8Words(0, scale);
+  words[32] = first.Fp8Words(1, scale);
+  words[64] = second.Fp8Words(0, scale);
+  words[96] = second.Fp8Words(1, scale);
+  if (lane == 0) {
+    const uint32_t bits = __float_as_uint(scale);
+    words[128] = make_uint4(bits, bits, 0, 0);
+  }
+}
+
+// Scales of a lane's weights of 64 features, and their bytes as panels of fp4 keep them.
+template <WeightFormat kFormat>
+__device__ inline void StoreFp4Block(const CudaWeightSlice& slice, const LaneWeights& w, int lane,
+                                     unsigned char* panel) {
+  const int g = lane / 4;
+  const int q = lane % 4;
+  const float of_tensor = Nvfp4TensorScale(slice.amplitude);
+  float scales[2][2];
+  uint32_t bytes = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int group = 0; group < 2; ++group) {
+      uint32_t byte = 0;
+      if constexpr (kFormat == WeightFormat::kNvfp4) {
+        byte = Nvfp4GroupScale(w.AbsMaxOfPair(half, group), of_tensor);
+        scales[half][group] = Nvfp4ScaleValue(byte) * of_tensor;
+      } else {
+        byte = Mxfp4GroupScale(MaxOfFour(w.AbsMax(half, group)));
+        scales[half][group] = Mxfp4ScaleValue(byte);
+      }
+      bytes |= byte << (8 * (2 * group + half));
+    }
+  }
+  *reinterpret_cast<uint4*>(panel + 16 * lane) = w.Fp4Codes(scales);
+  if (kFormat == WeightFormat::kNvfp4 && q % 2 == 0) {
+    *reinterpret_cast<uint32_t*>(panel + 512 + 8 * g + 4 * (q / 2)) = bytes;
+  } else if (kFormat == WeightFormat::kMxfp4 && q == 0) {
+    *reinterpret_cast<uint32_t*>(panel + 512 + 4 * g) = bytes;
+  }
+}
+
 // One warp a block of a panel.
-template <int kGroup>
+template <WeightFormat kFormat>
 __global__ void FillPanelsKernel(const CudaWeightSlice slice, CudaRowOrder order,
                                  unsigned char* out) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int q = lane % 4;
   const int64_t row_blocks = slice.rows() / kRowBlock;
-  const int64_t k_blocks = PanelKBlocks(kGroup, slice.cols);
+  const int64_t k_blocks = PanelKBlocks(kFormat, slice.cols);
   const int64_t num_blocks = slice.num_matrices * row_blocks * k_blocks;
   const int64_t num_warps = static_cast<int64_t>(gridDim.x) * blockDim.x / 32;
   for (int64_t block = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
        block < num_blocks; block += num_warps) {
-    const int64_t k_begin = block % k_blocks * PanelBlockK(kGroup);
+    const int64_t k_begin = block % k_blocks * PanelBlockK(kFormat);
     const int64_t row_block = block / k_blocks % row_blocks;
     const int64_t matrix = block / k_blocks / row_blocks;
-    unsigned char* panel = out + block * PanelBlockBytes(kGroup);
+    unsigned char* panel = out + block * PanelBlockBytes(kFormat);
     LaneWeights w;
     w.Load(slice, order, matrix, row_block, k_begin, g, q);
-    if constexpr (kGroup == 0) {
+    if constexpr (kFormat == WeightFormat::kBf16) {
       StoreBf16Block(w, lane, panel);
-    } else if constexpr (kGroup == 32) {
+    } else if constexpr (kFormat == WeightFormat::kFp8Block) {
+      LaneWeights second;
+      second.Load(slice, order, matrix, row_block, k_begin + 64, g, q);
+      StoreFp8Block(w, second, Fp8ScaleOf(slice), lane, panel);
+    } else if constexpr (kFormat == WeightFormat::kNvfp4 || kFormat == WeightFormat::kMxfp4) {
+      StoreFp4Block<kFormat>(slice, w, lane, panel);
+    } else if constexpr (kFormat == WeightFormat::kInt4G32) {
       float scales[2][2];
       for (int half = 0; half < 2; ++half) {
         for (int group = 0; group < 2; ++group) {
@@ -195,18 +289,14 @@ absl::Status CheckCudaSlice(const CudaWeightSlice& slice) {
                                                    slice.col_begin + slice.cols, ") of ",
                                                    slice.cols_full));
   }
-  if (slice.group_size != 0 && slice.group_size != 32 && slice.group_size != 128) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group_size=", slice.group_size, ": 0 (bf16), 32 or 128 (int4)"));
-  }
-  return absl::OkStatus();
+  return PanelFormatOf(StorageOf(slice.format)).status();
 }
 
 absl::Status LaunchFillRows(const CudaWeightSlice& slice, __nv_bfloat16* out, cudaStream_t stream) {
   LASTFLOP_RETURN_IF_ERROR(CheckCudaSlice(slice));
-  if (slice.group_size != 0) {
+  if (slice.format != WeightFormat::kBf16) {
     return absl::InvalidArgumentError(
-        absl::StrCat("plain rows are bf16, not int4 with group_size=", slice.group_size));
+        absl::StrCat("plain rows are bf16, not ", ToWord(slice.format)));
   }
   const int64_t count = slice.num_matrices * slice.rows() * slice.cols;
   FillRowsKernel<<<GridFor(count / 4), kThreads, 0, stream>>>(slice, out);
@@ -215,7 +305,7 @@ absl::Status LaunchFillRows(const CudaWeightSlice& slice, __nv_bfloat16* out, cu
 
 absl::Status CheckPanels(const CudaWeightSlice& slice, CudaRowOrder order) {
   LASTFLOP_RETURN_IF_ERROR(CheckCudaSlice(slice));
-  const int64_t unit = slice.group_size == 0 ? 8 : slice.group_size;
+  const int64_t unit = PanelColumnUnit(slice.format);
   if (slice.rows() % kRowBlock != 0 || slice.cols % unit != 0) {
     return absl::InvalidArgumentError(absl::StrCat("weights [", slice.rows(), ", ", slice.cols,
                                                    "] of a rank: rows must be a ", "multiple of ",
@@ -235,19 +325,27 @@ absl::Status LaunchFillPanels(const CudaWeightSlice& slice, CudaRowOrder order, 
                               cudaStream_t stream) {
   LASTFLOP_RETURN_IF_ERROR(CheckPanels(slice, order));
   const int64_t blocks =
-      slice.num_matrices * slice.rows() / kRowBlock * PanelKBlocks(slice.group_size, slice.cols);
+      slice.num_matrices * slice.rows() / kRowBlock * PanelKBlocks(slice.format, slice.cols);
   const unsigned int grid = GridFor(blocks * 32);
   auto* bytes = static_cast<unsigned char*>(out);
-  switch (slice.group_size) {
-    case 0:
-      FillPanelsKernel<0><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
+  switch (slice.format) {
+    case WeightFormat::kFp8Block:
+      FillPanelsKernel<WeightFormat::kFp8Block><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
       break;
-    case 32:
-      FillPanelsKernel<32><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
+    case WeightFormat::kInt4G32:
+      FillPanelsKernel<WeightFormat::kInt4G32><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
+      break;
+    case WeightFormat::kInt4G128:
+      FillPanelsKernel<WeightFormat::kInt4G128><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
+      break;
+    case WeightFormat::kNvfp4:
+      FillPanelsKernel<WeightFormat::kNvfp4><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
+      break;
+    case WeightFormat::kMxfp4:
+      FillPanelsKernel<WeightFormat::kMxfp4><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
       break;
     default:
-      FillPanelsKernel<128><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
-      break;
+      FillPanelsKernel<WeightFormat::kBf16><<<grid, kThreads, 0, stream>>>(slice, order, bytes);
   }
   return LastLaunchStatus("fill_panels");
 }

@@ -18,11 +18,11 @@ namespace lastflop {
 absl::Status CheckCudaSlice(const CudaWeightSlice& slice);
 
 // Writes the slice as plain rows, `out`[num_matrices, rows, cols] bf16: for cuBLASLt, tables, gains
-// and biases. InvalidArgument when group_size is not 0.
+// and biases. InvalidArgument for a slice that is not bf16.
 absl::Status LaunchFillRows(const CudaWeightSlice& slice, __nv_bfloat16* out, cudaStream_t stream);
 
 // InvalidArgument: sizes that panels do not take. Rows are a multiple of 16 (kGateAndUp: two parts
-// of the same size, a multiple of 8), cols a multiple of 8 (bf16) or of group_size.
+// of the same size, a multiple of 8), cols of PanelColumnUnit().
 absl::Status CheckPanels(const CudaWeightSlice& slice, CudaRowOrder order);
 
 // Writes the slice as panels (kernels/cuda/panel.h), PanelBytes(slice) at `out`. 71 GB take a few

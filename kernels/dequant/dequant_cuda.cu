@@ -12,8 +12,16 @@ namespace {
 
 constexpr int kThreads = 256;
 
-int GroupOf(WeightFormat format) {
-  return format == WeightFormat::kInt4G32 ? 32 : format == WeightFormat::kInt4G128 ? 128 : 0;
+// Which int4 panels the weights are in; Unimplemented for all else.
+absl::StatusOr<WeightFormat> Int4FormatOf(const WeightStorage& storage) {
+  LASTFLOP_ASSIGN_OR_RETURN(const WeightFormat format, PanelFormatOf(storage));
+  if (format != WeightFormat::kInt4G32 && format != WeightFormat::kInt4G128) {
+    return absl::UnimplementedError(
+        absl::StrCat("moe.dequant=separate with moe.weights=", ToWord(storage.format),
+                     ": the CUDA backend dequantizes int4_g32 and int4_g128 apart; other formats "
+                     "are decoded in registers"));
+  }
+  return format;
 }
 
 // Four nibbles of both halves, scaled and rounded: one lane's 16 bytes of a bf16 panel. Registers
@@ -31,7 +39,7 @@ __device__ inline uint4 DequantizeWord(uint32_t word, float scale, float scale_8
 }
 
 // Block y is an expert; warps stride over its blocks of 64 features.
-template <int kGroup>
+template <WeightFormat kFormat>
 __global__ void DequantKernel(const int32_t* offsets, int64_t row_blocks, int64_t k_blocks_64,
                               const unsigned char* in, unsigned char* out) {
   WaitForEarlierKernels();
@@ -40,7 +48,7 @@ __global__ void DequantKernel(const int32_t* offsets, int64_t row_blocks, int64_
   if (offsets[expert] == offsets[expert + 1]) {
     return;
   }
-  constexpr int kHalves = PanelBlockK(kGroup) / 64;
+  constexpr int kHalves = PanelBlockK(kFormat) / 64;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int64_t k_blocks_in = (k_blocks_64 + kHalves - 1) / kHalves;
@@ -50,18 +58,19 @@ __global__ void DequantKernel(const int32_t* offsets, int64_t row_blocks, int64_
     const int64_t row_block = block / k_blocks_64;
     const int64_t k_block = block % k_blocks_64;
     const int64_t block_in = (expert * row_blocks + row_block) * k_blocks_in + k_block / kHalves;
-    const unsigned char* from = in + block_in * PanelBlockBytes(kGroup);
+    const unsigned char* from = in + block_in * PanelBlockBytes(kFormat);
     const int half = static_cast<int>(k_block % kHalves);
     const uint4 words = *reinterpret_cast<const uint4*>(from + 512 * half + 16 * lane);
     uint2 scales;
-    if constexpr (kGroup == 32) {
+    if constexpr (kFormat == WeightFormat::kInt4G32) {
       scales = *reinterpret_cast<const uint2*>(from + 512 + 8 * g);
     } else {
       scales.x = scales.y = *reinterpret_cast<const uint32_t*>(from + 1024 + 4 * g);
     }
     const uint32_t word_of[4] = {words.x, words.y, words.z, words.w};
     unsigned char* to =
-        out + (expert * row_blocks * k_blocks_64 + block) * PanelBlockBytes(0) + 16 * lane;
+        out + (expert * row_blocks * k_blocks_64 + block) * PanelBlockBytes(WeightFormat::kBf16) +
+        16 * lane;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t scale = j < 2 ? scales.x : scales.y;
@@ -74,12 +83,8 @@ __global__ void DequantKernel(const int32_t* offsets, int64_t row_blocks, int64_
 }  // namespace
 
 absl::Status CheckDequantCuda(const DequantShape& shape) {
-  const int group = GroupOf(shape.storage.format);
-  if (group == 0) {
-    return absl::UnimplementedError(absl::StrCat("dequant: weights in ",
-                                                 ToWord(shape.storage.format),
-                                                 "; int4_g32 and int4_g128 are built"));
-  }
+  LASTFLOP_ASSIGN_OR_RETURN(const WeightFormat format, Int4FormatOf(shape.storage));
+  const int64_t group = PanelColumnUnit(format);
   if (shape.num_local_experts < 1 || shape.num_local_experts > 65535 || shape.out_features < 1 ||
       shape.out_features % kRowBlock != 0 || shape.in_features < 1 ||
       shape.in_features % group != 0) {
@@ -94,13 +99,15 @@ absl::Status LaunchDequant(const DequantShape& shape, const CudaPairs& pairs, co
                            void* out, cudaStream_t stream) {
   LASTFLOP_RETURN_IF_ERROR(CheckDequantCuda(shape));
   const int64_t row_blocks = shape.out_features / kRowBlock;
-  const int64_t k_blocks = PanelKBlocks(0, shape.in_features);
+  const int64_t k_blocks = PanelKBlocks(WeightFormat::kBf16, shape.in_features);
   const dim3 grid(static_cast<unsigned int>(
                       std::clamp<int64_t>(row_blocks * k_blocks / (kThreads / 32), 1, 64)),
                   static_cast<unsigned int>(shape.num_local_experts));
   const auto* from = static_cast<const unsigned char*>(panels);
   auto* to = static_cast<unsigned char*>(out);
-  auto* kernel = GroupOf(shape.storage.format) == 32 ? DequantKernel<32> : DequantKernel<128>;
+  LASTFLOP_ASSIGN_OR_RETURN(const WeightFormat format, Int4FormatOf(shape.storage));
+  auto* kernel = format == WeightFormat::kInt4G32 ? DequantKernel<WeightFormat::kInt4G32>
+                                                  : DequantKernel<WeightFormat::kInt4G128>;
   return LaunchOverlapping("dequant", kernel, grid, kThreads, 0, stream, pairs.offsets, row_blocks,
                            k_blocks, from, to);
 }

@@ -44,7 +44,7 @@ struct FusedMoeArguments {
 namespace fused_moe {
 
 inline constexpr int kPanelK = 64;  // Input features of a block of a panel.
-inline constexpr int kPanelBytes = PanelBlockBytes(32);
+inline constexpr int kPanelBytes = PanelBlockBytes(WeightFormat::kInt4G32);
 inline constexpr int kPanelWeightBytes = 512;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * 32;

@@ -17,6 +17,9 @@
 // int4: nibbles become bf16 128 + n by one instruction a pair. Where a warp has one token tile, the
 // offset of 136 is taken off by a product of the activations with -136, shared by the warp's row
 // blocks; where it has more, by a subtraction. Each group's sum is scaled in fp32.
+// fp8: a shift and two masks make bf16 pairs, a product with 2^120 puts their exponents right; sums
+// of 64 features are scaled in fp32. fp4: the same, and the product is with the group's scale: a
+// code times an e4m3 scale has 6 bits, so that bf16 holds it exactly.
 namespace lastflop {
 namespace grouped_gemm {
 
@@ -38,7 +41,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     // The 64 bytes behind each token's row.
     unsigned char* row = at.stages + i / (T::kTokens * 16) * T::kStageBytes + T::kWeightBytes +
                          i / 16 % T::kTokens * T::kTokenStride;
-    reinterpret_cast<uint32_t*>(row + T::kStageKBlocks * 128)[i % 16] = 0;
+    reinterpret_cast<uint32_t*>(row + T::kTokenBytes)[i % 16] = 0;
   }
   __syncthreads();
   if (threadIdx.x / 32 == kConsumers) {

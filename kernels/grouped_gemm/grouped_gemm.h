@@ -39,7 +39,8 @@ absl::Status ValidateGroupedGemm(const ExpertGemmShape& shape);
 // What GroupedGemm needs in `workspace`.
 int64_t GroupedGemmWorkspaceBytes(const ExpertGemmShape& shape, const PackedLayout& weights);
 
-// Plain loops in fp32. Computes only the columns of `out` in `out_columns` ([pairs,
+// Plain loops in fp32; fp8 activations are rounded to e4m3 in blocks of 128 first. Computes only
+// the columns of `out` in `out_columns` ([pairs,
 // out_columns.size()], all of the shape's when it is empty): `out` for a sample of a large matrix.
 void GroupedGemmReference(const ExpertGemmShape& shape, const PairList& pairs, WeightRows weights,
                           std::span<const Bf16> in, std::span<const int64_t> out_columns,

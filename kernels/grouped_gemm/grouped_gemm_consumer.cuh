@@ -4,179 +4,11 @@
 
 #include <cstdint>
 
-#include "kernels/grouped_gemm/grouped_gemm_shape.cuh"
+#include "kernels/grouped_gemm/grouped_gemm_multiply.cuh"
 
-// The warps that multiply.
+// The warps that multiply: their walk through the ring, and what becomes of their sums.
 namespace lastflop {
 namespace grouped_gemm {
-
-template <typename T>
-using Sums = float[T::kRowBlocks][T::kTokenTiles][4];
-
-// Shared addresses of what a lane reads of a stage: of its first block of 64 features and, for
-// tokens, of its first token tile.
-struct StageAddresses {
-  uint32_t weights;
-  uint32_t scales;
-  uint32_t tokens;
-};
-
-// A lane's int4 weight words and scales of 64 features of the warp's row blocks.
-template <typename T>
-struct WeightWords {
-  uint4 of[T::kRowBlocks];
-  uint2 scales[T::kRowBlocks];  // Of the two groups of 32.
-
-  __device__ void Load(uint32_t weights_at, uint32_t scales_at) {
-#pragma unroll
-    for (int r = 0; r < T::kRowBlocks; ++r) {
-      of[r] = LoadShared16(weights_at + r * T::kRowBlockBytes);
-      if constexpr (T::kGroup == 32) {
-        scales[r] = LoadShared8(scales_at + r * T::kRowBlockBytes);
-      } else {
-        scales[r].x = scales[r].y = LoadShared4(scales_at + r * T::kRowBlockBytes);
-      }
-    }
-  }
-};
-
-// A fragments of a group of 32 features of a row block, and its scales of rows g and g + 8.
-struct GroupFragments {
-  uint32_t first[4];
-  uint32_t second[4];
-  float low;
-  float high;
-
-  // kWithOffset: values are 136 too large.
-  template <bool kWithOffset>
-  __device__ void Make(uint32_t word0, uint32_t word1, uint32_t scales) {
-    if constexpr (kWithOffset) {
-      NibblesPlus128(word0, first);
-      NibblesPlus128(word1, second);
-    } else {
-      NibblesToValues(word0, first);
-      NibblesToValues(word1, second);
-    }
-    low = LowBf16(scales);
-    high = HighBf16(scales);
-  }
-};
-
-// bf16 -136 in all places of an A fragment, kept in registers.
-struct MinusOffset {
-  uint32_t a[4];
-  __device__ MinusOffset() {
-#pragma unroll
-    for (uint32_t& pair : a) {
-      asm volatile("mov.b32 %0, 0xC308C308;" : "=r"(pair));
-    }
-  }
-};
-
-// Adds the products of a group of 32 features of int4 weights; `x_at` is the address of the lane's
-// activations of its first token.
-template <typename T>
-__device__ inline void MultiplyGroup(const WeightWords<T>& words, int group, uint32_t x_at,
-                                     const MinusOffset& minus, Sums<T>& sums) {
-  constexpr bool kOffsetByProduct = T::kTokenTiles == 1;
-  GroupFragments a[T::kRowBlocks];
-#pragma unroll
-  for (int r = 0; r < T::kRowBlocks; ++r) {
-    a[r].template Make<kOffsetByProduct>(group == 0 ? words.of[r].x : words.of[r].z,
-                                         group == 0 ? words.of[r].y : words.of[r].w,
-                                         group == 0 ? words.scales[r].x : words.scales[r].y);
-  }
-#pragma unroll
-  for (int t = 0; t < T::kTokenTiles; ++t) {
-    const uint4 x = LoadShared16(x_at + t * 8 * T::kTokenStride);
-    float offsets[4] = {0, 0, 0, 0};
-    if constexpr (kOffsetByProduct) {
-      MmaFirst(offsets, minus.a, x.x, x.y);
-      Mma(offsets, minus.a, x.z, x.w);
-    }
-#pragma unroll
-    for (int r = 0; r < T::kRowBlocks; ++r) {
-      float part[4];
-      if constexpr (kOffsetByProduct) {
-        MmaFrom(part, a[r].first, x.x, x.y, offsets);
-      } else {
-        MmaFirst(part, a[r].first, x.x, x.y);
-      }
-      Mma(part, a[r].second, x.z, x.w);
-      sums[r][t][0] += a[r].low * part[0];
-      sums[r][t][1] += a[r].low * part[1];
-      sums[r][t][2] += a[r].high * part[2];
-      sums[r][t][3] += a[r].high * part[3];
-    }
-  }
-}
-
-// The same of bf16 weights.
-template <typename T>
-__device__ inline void MultiplyGroupBf16(uint32_t weights, uint32_t x_at, Sums<T>& sums) {
-  uint4 a[T::kRowBlocks][2];
-#pragma unroll
-  for (int r = 0; r < T::kRowBlocks; ++r) {
-    a[r][0] = LoadShared16(weights + r * T::kRowBlockBytes);
-    a[r][1] = LoadShared16(weights + r * T::kRowBlockBytes + 512);
-  }
-#pragma unroll
-  for (int t = 0; t < T::kTokenTiles; ++t) {
-    const uint4 x = LoadShared16(x_at + t * 8 * T::kTokenStride);
-#pragma unroll
-    for (int r = 0; r < T::kRowBlocks; ++r) {
-      const uint32_t first[4] = {a[r][0].x, a[r][0].y, a[r][0].z, a[r][0].w};
-      const uint32_t second[4] = {a[r][1].x, a[r][1].y, a[r][1].z, a[r][1].w};
-      Mma(sums[r][t], first, x.x, x.y);
-      Mma(sums[r][t], second, x.z, x.w);
-    }
-  }
-}
-
-// Adds the products of a block of 64 features. `x0` and `x1` are the addresses of the lane's
-// activations of the two groups of 32.
-template <typename T>
-__device__ inline void MultiplyBlock(uint32_t weights, uint32_t scales, uint32_t x0, uint32_t x1,
-                                     const MinusOffset& minus, Sums<T>& sums) {
-  if constexpr (T::kGroup == 0) {
-    MultiplyGroupBf16<T>(weights, x0, sums);
-    MultiplyGroupBf16<T>(weights + 1024, x1, sums);
-  } else {
-    WeightWords<T> words;
-    words.Load(weights, scales);
-    MultiplyGroup<T>(words, 0, x0, minus, sums);
-    MultiplyGroup<T>(words, 1, x1, minus, sums);
-  }
-}
-
-// The products of a warp's part of a stage of which all blocks are whole.
-template <typename T>
-__device__ inline void MultiplyStage(const StageAddresses& at, const MinusOffset& minus,
-                                     Sums<T>& sums) {
-#pragma unroll
-  for (int b = 0; b < T::kKBlocks; ++b) {
-    const uint32_t block = b / T::kBlockK64 * T::kBlockBytes;
-    const uint32_t half = b % T::kBlockK64 * 512;
-    MultiplyBlock<T>(at.weights + block + half, at.scales + block, at.tokens + 128 * b,
-                     at.tokens + 128 * b + 64, minus, sums);
-  }
-}
-
-// The same where features end: `features` are left from the warp's first block on, and lanes past
-// them read the zeros behind the token's row, at `zeros`.
-template <typename T>
-__device__ inline void MultiplyLastStage(const StageAddresses& at, uint32_t zeros, int features,
-                                         int lane, const MinusOffset& minus, Sums<T>& sums) {
-#pragma unroll 1
-  for (int b = 0; b < T::kKBlocks && 64 * b < features; ++b) {
-    const uint32_t block = b / T::kBlockK64 * T::kBlockBytes;
-    const uint32_t half = b % T::kBlockK64 * 512;
-    const int first = 64 * b + 8 * (lane % 4);
-    MultiplyBlock<T>(at.weights + block + half, at.scales + block,
-                     first < features ? at.tokens + 128 * b : zeros,
-                     first + 32 < features ? at.tokens + 128 * b + 64 : zeros, minus, sums);
-  }
-}
 
 // First output feature of rows 0 to 7 (`upper` 0) or 8 to 15 of a row block.
 __device__ inline int RowOfBlock(const GroupedGemmArguments& p, int row_block, int upper) {
@@ -327,6 +159,26 @@ struct RingPosition {
   }
 };
 
+// What a lane reads of the stage at `offset` of the ring.
+__device__ inline StageAddresses AtSlot(const StageAddresses& first, uint32_t offset) {
+  return {first.weights + offset, first.scales + offset, first.tokens + offset,
+          first.token_scales + offset};
+}
+
+template <typename T>
+__device__ inline void ScaleSums(float scale, Sums<T>& sums) {
+#pragma unroll
+  for (int r = 0; r < T::kRowBlocks; ++r) {
+#pragma unroll
+    for (int t = 0; t < T::kTokenTiles; ++t) {
+#pragma unroll
+      for (float& sum : sums[r][t]) {
+        sum *= scale;
+      }
+    }
+  }
+}
+
 template <typename T>
 __device__ inline void Consume(const GroupedGemmArguments& p, const SharedLayout& at) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -336,12 +188,16 @@ __device__ inline void Consume(const GroupedGemmArguments& p, const SharedLayout
   const uint32_t stages_at = SharedAddress(at.stages);
   const uint32_t block_at = stages_at + warp_row * T::kRowBlocks * T::kRowBlockBytes +
                             warp_k * (T::kKBlocks / T::kBlockK64) * T::kBlockBytes;
-  const uint32_t row_at = stages_at + T::kWeightBytes + lane / 4 * T::kTokenStride;
+  const uint32_t tokens_at = stages_at + T::kWeightBytes;
+  const uint32_t row_at = tokens_at + lane / 4 * T::kTokenStride;
+  const uint32_t warp_tokens = warp_k * T::kKBlocks * T::kToken64Bytes;
   const StageAddresses first = {
       .weights = block_at + 16 * lane,
-      .scales = block_at + (T::kGroup == 32 ? 512 + lane / 4 * 8 : 1024 + lane / 4 * 4),
-      .tokens = row_at + warp_k * T::kKBlocks * 128 + 16 * (lane % 4)};
-  const uint32_t zeros_at = row_at + T::kStageKBlocks * 128;
+      .scales = block_at + ScalesOffset<T>(lane),
+      .tokens = row_at + warp_tokens + (T::kFp8Tokens ? 8 : 16) * (lane % 4),
+      .token_scales =
+          tokens_at + lane % 4 * 2 * T::kTokenStride + warp_tokens + kQuantizedBlockFeatures};
+  const uint32_t zeros_at = row_at + T::kTokenBytes;
   const int whole_stages = p.k / (64 * T::kStageKBlocks);
   const int features_left = p.k % (64 * T::kStageKBlocks);  // In a stage after them.
   const MinusOffset minus;
@@ -358,17 +214,17 @@ __device__ inline void Consume(const GroupedGemmArguments& p, const SharedLayout
     // Warps whose rows are past the last one multiply what is there and store nothing.
     for (int s = 0; s < whole_stages; ++s) {
       WaitBarrier(ring.full, ring.parity);
-      MultiplyStage<T>(
-          {first.weights + ring.offset, first.scales + ring.offset, first.tokens + ring.offset},
-          minus, sums);
+      MultiplyStage<T>(AtSlot(first, ring.offset), minus, sums);
       ring.Release(p.stages, lane);
     }
     if (features_left > 0) {
       WaitBarrier(ring.full, ring.parity);
-      MultiplyLastStage<T>(
-          {first.weights + ring.offset, first.scales + ring.offset, first.tokens + ring.offset},
-          zeros_at + ring.offset, features_left - 64 * warp_k * T::kKBlocks, lane, minus, sums);
+      MultiplyLastStage<T>(AtSlot(first, ring.offset), zeros_at + ring.offset,
+                           features_left - 64 * warp_k * T::kKBlocks, lane, minus, sums);
       ring.Release(p.stages, lane);
+    }
+    if constexpr (T::kIsFp4) {
+      ScaleSums<T>(p.sum_scale, sums);
     }
     if constexpr (T::kWarpsK == 1) {
       StoreSums<T>(p, info, info.row_block + warp_row * T::kRowBlocks, lane, sums);

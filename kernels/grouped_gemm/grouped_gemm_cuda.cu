@@ -7,22 +7,8 @@
 namespace lastflop {
 namespace {
 
-// Weights a scale; 0 for bf16, -1 for a format without a build.
-int GroupOf(const WeightStorage& storage) {
-  switch (storage.format) {
-    case WeightFormat::kBf16:
-      return 0;
-    case WeightFormat::kInt4G32:
-      return 32;
-    case WeightFormat::kInt4G128:
-      return 128;
-    default:
-      return -1;
-  }
-}
-
-absl::Status CheckSizes(const ExpertGemmShape& shape, int group) {
-  const int64_t unit = group == 0 ? 8 : group;
+absl::Status CheckSizes(const ExpertGemmShape& shape, WeightFormat format) {
+  const int64_t unit = PanelColumnUnit(format);
   if (shape.num_tokens < 0 || shape.top_k < 1 || shape.num_local_experts < 1 ||
       shape.out_features < 1 || shape.out_features % kRowBlock != 0 || shape.in_features < 1 ||
       shape.in_features % unit != 0 || shape.out_features > INT32_MAX / 2 ||
@@ -31,6 +17,48 @@ absl::Status CheckSizes(const ExpertGemmShape& shape, int group) {
         absl::StrCat("grouped_gemm: ", shape.num_local_experts, " experts of [", shape.out_features,
                      ", ", shape.in_features, "]: out_features must be a multiple of ", kRowBlock,
                      ", in_features of ", unit));
+  }
+  return absl::OkStatus();
+}
+
+bool IsQuantized(const ExpertGemmShape& shape) {
+  return shape.activations == ActivationFormat::kFp8;
+}
+
+absl::Status CheckActivations(const ExpertGemmShape& shape, WeightFormat weights) {
+  if (shape.activations == ActivationFormat::kBf16) {
+    return absl::OkStatus();
+  }
+  if (!IsQuantized(shape) || weights != WeightFormat::kFp8Block) {
+    return absl::UnimplementedError(absl::StrCat(
+        "moe.activations=", ToWord(shape.activations), " with moe.weights=", ToWord(weights),
+        ": the CUDA backend has bf16 activations, and fp8 ones for fp8_block weights"));
+  }
+  if (shape.in_features % kQuantizedBlockFeatures != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("moe.activations=fp8: ", shape.in_features, " features in blocks of ",
+                     kQuantizedBlockFeatures, ": ", shape.in_features, " mod ",
+                     kQuantizedBlockFeatures, " = ", shape.in_features % kQuantizedBlockFeatures));
+  }
+  return absl::OkStatus();
+}
+
+// `capability` is ten times the least compute capability.
+absl::Status CheckDevice(int capability) {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device), "asking for the device");
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+      "asking for the device");
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+      "asking for the device");
+  if (10 * major + minor < capability) {
+    return absl::UnimplementedError(absl::StrCat("grouped_gemm needs compute capability ",
+                                                 capability / 10, ".", capability % 10,
+                                                 " for this, the device has ", major, ".", minor));
   }
   return absl::OkStatus();
 }
@@ -55,17 +83,15 @@ __global__ void ReferenceKernel(const CudaWeightSlice weights, const CudaPairs p
 
 absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
                                   const GroupedGemmCudaConfig& config) {
-  const int group = GroupOf(shape.storage);
-  if (group < 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("moe.weights: ", ToWord(shape.storage.format),
-                     " on CUDA; bf16, int4_g32 and int4_g128 are built"));
+  LASTFLOP_ASSIGN_OR_RETURN(const WeightFormat format, PanelFormatOf(shape.storage));
+  LASTFLOP_RETURN_IF_ERROR(CheckActivations(shape, format));
+  LASTFLOP_RETURN_IF_ERROR(CheckSizes(shape, format));
+  if (config.in_stride != 0 &&
+      (config.in_stride < shape.in_features || config.in_stride % 8 != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("grouped_gemm: rows of ", shape.in_features, " features ", config.in_stride,
+                     " apart: at least as many, and a multiple of 8"));
   }
-  if (shape.activations != ActivationFormat::kBf16) {
-    return absl::UnimplementedError(
-        absl::StrCat("moe.activations: ", ToWord(shape.activations), " on CUDA; bf16 is built"));
-  }
-  LASTFLOP_RETURN_IF_ERROR(CheckSizes(shape, group));
   if (config.row_order == CudaRowOrder::kGateAndUp && shape.out_features % 16 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("grouped_gemm: gate and up of ", shape.out_features, " rows"));
@@ -78,21 +104,12 @@ absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
                                                    " with tile_order ", ToWord(shape.tile_order),
                                                    "; 0 or more, beside row_major"));
   }
-  int device = 0;
-  int major = 0;
-  LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDevice(&device), "asking for the device");
-  LASTFLOP_CUDA_RETURN_IF_ERROR(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-      "asking for the device");
-  if (major < 8) {
-    return absl::UnimplementedError(
-        absl::StrCat("grouped_gemm needs compute capability 8.0, the device has ", major, ".x"));
-  }
-  return absl::OkStatus();
+  // e4m3 products came with 8.9.
+  return CheckDevice(IsQuantized(shape) ? 89 : 80);
 }
 
 absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pairs,
-                               const void* panels, const __nv_bfloat16* in, __nv_bfloat16* out,
+                               const void* panels, const void* in, __nv_bfloat16* out,
                                const GroupedGemmCudaConfig& config, cudaStream_t stream) {
   LASTFLOP_RETURN_IF_ERROR(CheckGroupedGemmCuda(shape, config));
   if (pairs.num_slots != shape.num_tokens * shape.top_k ||
@@ -105,16 +122,19 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
   if (shape.num_tokens == 0) {
     return absl::OkStatus();
   }
-  const int group = GroupOf(shape.storage);
+  LASTFLOP_ASSIGN_OR_RETURN(const WeightFormat format, PanelFormatOf(shape.storage));
   GroupedGemmArguments p{};
   p.tiles = pairs.tiles;
   p.num_tiles = pairs.num_tiles;
   p.tile_prefix = pairs.tile_prefix;
   p.token = shape.gather_tokens ? pairs.token : nullptr;
   p.panels = static_cast<const unsigned char*>(panels);
-  p.in = in;
+  p.in = static_cast<const unsigned char*>(in);
   p.out = out;
-  p.matrix_bytes = PanelBytesOfMatrix(group, shape.out_features, shape.in_features);
+  p.matrix_bytes = PanelBytesOfMatrix(format, shape.out_features, shape.in_features);
+  p.in_row_bytes = IsQuantized(shape)
+                       ? QuantizedRowBytes(shape.in_features)
+                       : 2 * (config.in_stride != 0 ? config.in_stride : shape.in_features);
   p.max_tiles = static_cast<int>(std::min<int64_t>(pairs.max_tiles, INT32_MAX));
   p.mean_tiles = static_cast<int>(std::min<int64_t>(
       pairs.mean_pairs, pairs.mean_pairs / pairs.tile_tokens +
@@ -132,13 +152,23 @@ absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pa
   p.cache_hint = config.cache_hint == CacheHint::kEvictFirst  ? 1
                  : config.cache_hint == CacheHint::kEvictLast ? 2
                                                               : 0;
-  switch (group) {
-    case 0:
-      return LaunchGroupedGemmBf16(p, pairs.tile_tokens, config.stages, stream);
-    case 32:
+  switch (format) {
+    case WeightFormat::kFp8Block:
+      return IsQuantized(shape)
+                 ? LaunchGroupedGemmFp8Tokens(p, pairs.tile_tokens, config.stages, stream)
+                 : LaunchGroupedGemmFp8(p, pairs.tile_tokens, config.stages, stream);
+    case WeightFormat::kInt4G32:
       return LaunchGroupedGemmInt4G32(p, pairs.tile_tokens, config.stages, stream);
-    default:
+    case WeightFormat::kInt4G128:
       return LaunchGroupedGemmInt4G128(p, pairs.tile_tokens, config.stages, stream);
+    case WeightFormat::kNvfp4:
+      p.sum_scale = config.tensor_scale * 0x1p8f;  // Fp4ScalePair
+      return LaunchGroupedGemmNvfp4(p, pairs.tile_tokens, config.stages, stream);
+    case WeightFormat::kMxfp4:
+      p.sum_scale = 0x1p16f;
+      return LaunchGroupedGemmMxfp4(p, pairs.tile_tokens, config.stages, stream);
+    default:
+      return LaunchGroupedGemmBf16(p, pairs.tile_tokens, config.stages, stream);
   }
 }
 

@@ -27,6 +27,10 @@ struct GroupedGemmCudaConfig {
   CacheHint cache_hint = CacheHint::kNone;
   // Stages of the ring through which weights stream; 0: as many as fit.
   int stages = 0;
+  // Elements between bf16 rows of `in`, a multiple of 8; 0: in_features.
+  int64_t in_stride = 0;
+  // nvfp4: the scale of the tensor (kernels/fp4.h).
+  float tensor_scale = 1;
 };
 
 // Unimplemented (with field and reason): a weight or activation format or GPU that has no build.
@@ -37,11 +41,12 @@ absl::Status CheckGroupedGemmCuda(const ExpertGemmShape& shape,
 
 // Enqueues the kernel on `stream`; does not wait; can be captured in a graph. `pairs` was placed
 // for the same num_tokens, top_k and num_local_experts; its tile_tokens chooses the build.
-// `panels` holds num_local_experts matrices [out_features, in_features]. `in` is [num_tokens,
-// in_features] when gather_tokens, else [pairs, in_features]; `out` is [pairs, out_columns()]; rows
+// `panels` holds num_local_experts matrices [out_features, in_features]. `in` is bf16 [num_tokens,
+// in_features] when gather_tokens, else [pairs, in_features]; with fp8 activations the same rows as
+// LaunchQuantizeRows() writes them. `out` is [pairs, out_columns()]; rows
 // past the real number of pairs are neither read nor written. All device memory, 256-byte aligned.
 absl::Status LaunchGroupedGemm(const ExpertGemmShape& shape, const CudaPairs& pairs,
-                               const void* panels, const __nv_bfloat16* in, __nv_bfloat16* out,
+                               const void* panels, const void* in, __nv_bfloat16* out,
                                const GroupedGemmCudaConfig& config, cudaStream_t stream);
 
 // The same by plain loops in fp32 with weights from the slice (rows(): out_features): writes the

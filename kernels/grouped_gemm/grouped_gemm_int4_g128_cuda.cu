@@ -5,9 +5,10 @@ namespace lastflop {
 absl::Status LaunchGroupedGemmInt4G128(const GroupedGemmArguments& p, int tile_tokens, int stages,
                                        cudaStream_t stream) {
   using grouped_gemm::Tiling;
-  return LaunchGroupedGemmFormat<Tiling<128, 8, 2, 2, 1>, Tiling<128, 1, 2, 4, 1>,
-                                 Tiling<128, 1, 1, 4, 2>, Tiling<128, 1, 1, 4, 4>,
-                                 Tiling<128, 1, 2, 2, 8>>(p, tile_tokens, stages, stream);
+  constexpr WeightFormat kFormat = WeightFormat::kInt4G128;
+  return LaunchGroupedGemmFormat<Tiling<kFormat, 8, 2, 2, 1>, Tiling<kFormat, 1, 2, 4, 1>,
+                                 Tiling<kFormat, 1, 1, 4, 2>, Tiling<kFormat, 1, 1, 4, 4>,
+                                 Tiling<kFormat, 1, 2, 2, 8>>(p, tile_tokens, stages, stream);
 }
 
 }  // namespace lastflop

@@ -95,6 +95,14 @@ absl::Status LaunchGroupedGemmInt4G32(const GroupedGemmArguments& p, int tile_to
                                       cudaStream_t stream);
 absl::Status LaunchGroupedGemmInt4G128(const GroupedGemmArguments& p, int tile_tokens, int stages,
                                        cudaStream_t stream);
+absl::Status LaunchGroupedGemmFp8(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                  cudaStream_t stream);
+absl::Status LaunchGroupedGemmFp8Tokens(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                        cudaStream_t stream);
+absl::Status LaunchGroupedGemmNvfp4(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                    cudaStream_t stream);
+absl::Status LaunchGroupedGemmMxfp4(const GroupedGemmArguments& p, int tile_tokens, int stages,
+                                    cudaStream_t stream);
 absl::Status LaunchGroupedGemmBf16(const GroupedGemmArguments& p, int tile_tokens, int stages,
                                    cudaStream_t stream);
 

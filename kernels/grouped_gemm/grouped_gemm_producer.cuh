@@ -206,12 +206,13 @@ class Producer {
     for (int i = 0; i < StageSource<T>::kRowsOfLane; ++i) {
       const int pair = tile.begin + min(lane_ + 32 * i, tile.count - 1);
       const int64_t row = p_.token != nullptr ? __ldg(p_.token + pair) : pair;
-      from.rows[i] = reinterpret_cast<const unsigned char*>(p_.in + row * p_.k);
+      from.rows[i] = p_.in + row * p_.in_row_bytes;
     }
     for (int k_block = 0; k_block < p_.k_blocks; k_block += T::kStageKBlocks) {
       const int num_k_blocks = min(T::kStageKBlocks, p_.k_blocks - k_block);
       from.weight_bytes = (num_k_blocks + T::kBlockK64 - 1) / T::kBlockK64 * T::kBlockBytes;
-      from.token_bytes = min(num_k_blocks * 128, (p_.k - k_block * 64) * 2);
+      from.token_bytes = T::kFp8Tokens ? num_k_blocks * T::kToken64Bytes
+                                       : min(num_k_blocks * 128, (p_.k - k_block * 64) * 2);
       FillStage<kOnlyEarly>(from, {tile.begin, tile.count, row_block, 0});
       if (kOnlyEarly && filled_ == p_.stages) {
         return;
@@ -219,7 +220,7 @@ class Producer {
       from.weights += T::kRowBlockBytes;
 #pragma unroll
       for (int i = 0; i < StageSource<T>::kRowsOfLane; ++i) {
-        from.rows[i] += T::kStageKBlocks * 128;
+        from.rows[i] += T::kTokenBytes;
       }
     }
   }

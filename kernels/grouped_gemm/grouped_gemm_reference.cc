@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/fp8.h"
 #include "kernels/grouped_gemm/grouped_gemm.h"
 
 namespace lastflop {
@@ -13,10 +15,17 @@ void GroupedGemmReference(const ExpertGemmShape& shape, const PairList& pairs, W
       out_columns.empty() ? shape.out_columns() : static_cast<int64_t>(out_columns.size());
   std::vector<float> weight(in_features);
   std::vector<float> up_weight(shape.swiglu ? in_features : 0);
+  std::vector<float> values(in_features);
   const auto sum_of = [&](size_t row, const std::vector<float>& weight_row) {
+    const std::span<const Bf16> in_row = in.subspan(row * in_features, in_features);
+    std::transform(in_row.begin(), in_row.end(), values.begin(),
+                   [](Bf16 value) { return ToFloat(value); });
+    if (shape.activations == ActivationFormat::kFp8) {
+      RoundRowToFp8(values);
+    }
     float sum = 0;
     for (size_t k = 0; k < in_features; ++k) {
-      sum += ToFloat(in[row * in_features + k]) * weight_row[k];
+      sum += values[k] * weight_row[k];
     }
     return sum;
   };

@@ -7,6 +7,7 @@
 #include "kernels/cuda/panel.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/permute/permute_cuda.h"
+#include "kernels/quantize_rows/quantize_rows_cuda.h"
 
 // What producer and consumers of the grouped GEMM share (grouped_gemm.cuh).
 namespace lastflop {
@@ -17,9 +18,10 @@ struct GroupedGemmArguments {
   const int32_t* tile_prefix;
   const int32_t* token;  // Null: row p of `in` is pair p.
   const unsigned char* panels;
-  const __nv_bfloat16* in;
+  const unsigned char* in;  // bf16, or quantized rows (quantize_rows_cuda.h).
   __nv_bfloat16* out;
   int64_t matrix_bytes;
+  int64_t in_row_bytes;  // Between rows of `in`.
   int max_tiles;
   int mean_tiles;  // Of a uniform routing, about.
   int rows;        // Output features.
@@ -33,6 +35,7 @@ struct GroupedGemmArguments {
   int swiglu;         // 1: `out` is [pairs, rows / 2], silu(gate) * up. Rows in kGateAndUp order.
   int early_weights;  // 1: tiles and weights are older than the kernel before this one.
   int cache_hint;     // 0, 1: evict first, 2: evict last.
+  float sum_scale;    // fp4: what sums are too small by.
 };
 
 namespace grouped_gemm {
@@ -51,10 +54,12 @@ struct alignas(16) StageInfo {
 };
 
 // Shapes of one build.
-template <int kGroupSize, int kWarpsAlongK, int kRowBlocksOfWarp, int kKBlocksOfWarp,
-          int kTokenTilesOfWarp>
+template <WeightFormat kWeightFormat, int kWarpsAlongK, int kRowBlocksOfWarp, int kKBlocksOfWarp,
+          int kTokenTilesOfWarp, bool kTokensAreFp8 = false>
 struct Tiling {
-  static constexpr int kGroup = kGroupSize;  // 0: bf16.
+  static constexpr WeightFormat kFormat = kWeightFormat;
+  static constexpr bool kFp8Tokens = kTokensAreFp8;
+  static constexpr bool kIsFp4 = kFormat == WeightFormat::kNvfp4 || kFormat == WeightFormat::kMxfp4;
   static constexpr int kWarpsK = kWarpsAlongK;
   static constexpr int kWarpsRows = kConsumers / kWarpsK;
   static constexpr int kRowBlocks = kRowBlocksOfWarp;
@@ -63,17 +68,24 @@ struct Tiling {
   static constexpr int kTokens = 8 * kTokenTiles;
   static constexpr int kItemRowBlocks = kWarpsRows * kRowBlocks;
   static constexpr int kStageKBlocks = kWarpsK * kKBlocks;
-  static constexpr int kBlockBytes = PanelBlockBytes(kGroup);
-  static constexpr int kBlockK64 = PanelBlockK(kGroup) / 64;  // 64-feature blocks of a panel block.
+  static constexpr int kBlockBytes = PanelBlockBytes(kFormat);
+  static constexpr int kBlockK64 = PanelBlockK(kFormat) / 64;  // Of 64 features, of a panel block.
+  // Of 64 features where a panel block has more of them; its scales follow all weights.
+  static constexpr int kHalfBytes = kFormat == WeightFormat::kFp8Block ? 1024 : 512;
   static constexpr int kRowBlockBytes = kStageKBlocks / kBlockK64 * kBlockBytes;
-  // 64 bytes past a multiple of 128: two tokens' 64 bytes fill all banks once.
-  static constexpr int kTokenStride = kStageKBlocks * 128 + 64;
+  static constexpr int kToken64Bytes = kFp8Tokens ? kQuantizedBlockBytes / 2 : 128;
+  static constexpr int kTokenBytes = kStageKBlocks * kToken64Bytes;
+  // Zeros behind a row, for lanes past the last feature. bf16: 64 bytes past a multiple of 128, two
+  // tokens' 64 bytes fill all banks once; fp8: 32, four tokens' 32 bytes do.
+  static constexpr int kTokenStride =
+      kFp8Tokens ? (kTokenBytes + 64 + 127) / 128 * 128 + 32 : kTokenBytes + 64;
   static constexpr int kWeightBytes = kItemRowBlocks * kRowBlockBytes;
   static constexpr int kStageBytes = kWeightBytes + kTokens * kTokenStride;
   // Sums of the warps along k: [kWarpsK][kTokens][rows of an item].
   static constexpr int kSumStride = kItemRowBlocks * kRowBlock + 4;
   static constexpr int kReduceBytes = kWarpsK == 1 ? 0 : kWarpsK * kTokens * kSumStride * 4;
   static_assert(kKBlocks % kBlockK64 == 0);
+  static_assert(!kFp8Tokens || kFormat == WeightFormat::kFp8Block);
   static_assert(kStageBytes % 16 == 0);
   static int SharedBytes(int stages) {
     return stages * (kStageBytes + static_cast<int>(sizeof(StageInfo)) + 16) + kReduceBytes;

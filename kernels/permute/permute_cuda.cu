@@ -311,8 +311,8 @@ CudaPairs PlaceIn(const PermuteShape& shape, int tile_tokens, Place& place) {
 int PairTileTokens(const PermuteShape& shape, const WeightStorage& weights) {
   // Mean pairs of an expert, counted over the model's experts: a rank's share of them does not
   // change it. Limits from H200 timings of every tile (docs/kernels/grouped_gemm.md): a wider tile
-  // costs int4 its instructions for tokens that are not there, and bf16, which only waits for
-  // memory, nothing.
+  // costs weights that are unpacked their instructions for tokens that are not there, and bf16,
+  // which only waits for memory, nothing.
   const double mean = static_cast<double>(NumSlots(shape)) /
                       static_cast<double>(std::max<int64_t>(1, shape.num_experts));
   if (weights.format == WeightFormat::kBf16) {

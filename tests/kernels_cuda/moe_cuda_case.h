@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/weights_random.h"
 #include "kernels/cuda/weights_random_cuda.h"
 #include "kernels/permute/permute.h"
 #include "kernels/permute/permute_cuda.h"
@@ -14,17 +15,13 @@
 // Routings and weights of the MoE kernel tests.
 namespace lastflop {
 
-inline WeightStorage StorageOf(int group) {
-  WeightStorage storage;
-  storage.format = group == 0    ? WeightFormat::kBf16
-                   : group == 32 ? WeightFormat::kInt4G32
-                                 : WeightFormat::kInt4G128;
-  storage.group_size = group;
-  return storage;
-}
+// Every format that has panels.
+inline constexpr WeightFormat kPanelFormats[] = {WeightFormat::kBf16,    WeightFormat::kFp8Block,
+                                                 WeightFormat::kInt4G32, WeightFormat::kInt4G128,
+                                                 WeightFormat::kNvfp4,   WeightFormat::kMxfp4};
 
 // A rank's slice of a tensor twice as tall and wide: rows and columns begin inside it.
-inline CudaWeightSlice SliceCase(int group, int64_t matrices, int64_t rows, int64_t cols,
+inline CudaWeightSlice SliceCase(WeightFormat format, int64_t matrices, int64_t rows, int64_t cols,
                                  int parts) {
   CudaWeightSlice slice;
   slice.seed = 7;
@@ -41,8 +38,34 @@ inline CudaWeightSlice SliceCase(int group, int64_t matrices, int64_t rows, int6
   }
   slice.col_begin = cols;
   slice.cols = cols;
-  slice.group_size = group;
+  slice.format = format;
   return slice;
+}
+
+// The CPU backend's view of the same slice.
+struct CpuCase {
+  WeightSlice slice;
+  PackedLayout layout;
+};
+
+inline CpuCase CpuOf(const CudaWeightSlice& s) {
+  CpuCase out;
+  std::vector<int64_t> part_rows;
+  for (int part = 0; part < s.num_parts; ++part) {
+    part_rows.push_back(s.part_rows[part]);
+    out.slice.part_row_begin.push_back(s.part_row_begin[part]);
+  }
+  out.slice.seed = s.seed;
+  out.slice.stream = s.stream;
+  out.slice.amplitude = s.amplitude;
+  out.slice.rows_full = s.rows_full;
+  out.slice.cols_full = s.cols_full;
+  out.slice.first_matrix = s.first_matrix;
+  out.slice.col_begin = s.col_begin;
+  auto layout = PackedLayout::Describe(StorageOf(s.format), s.num_matrices, part_rows, s.cols);
+  EXPECT_TRUE(layout.ok());
+  out.layout = *std::move(layout);
+  return out;
 }
 
 // A routing on the device, permuted there.

@@ -75,10 +75,10 @@ class LayerCase {
                .num_local_experts = local,
                .hidden_size = hidden,
                .moe_intermediate_size = 192,
-               .storage = StorageOf(32)},
+               .storage = StorageOf(WeightFormat::kInt4G32)},
         routing_(PermuteCase(tokens, 4, 16, 4, local), tile, RandomExperts(tokens, 4, 16, 51)),
-        gate_up_(SliceCase(32, local, 384, hidden, 2)),
-        down_(SliceCase(32, local, hidden, 192, 1)),
+        gate_up_(SliceCase(WeightFormat::kInt4G32, local, 384, hidden, 2)),
+        down_(SliceCase(WeightFormat::kInt4G32, local, hidden, 192, 1)),
         gate_up_panels_(PanelBytes(gate_up_)),
         down_panels_(PanelBytes(down_)),
         in_(RandomBf16(static_cast<size_t>(tokens * hidden), 52)) {
@@ -223,9 +223,9 @@ TEST(MoeLayerCudaTest, FusedKernelRefusesWhatItHasNotGot) {
                          .num_local_experts = 4,
                          .hidden_size = 128,
                          .moe_intermediate_size = 64,
-                         .storage = StorageOf(0)};
+                         .storage = StorageOf(WeightFormat::kBf16)};
   EXPECT_EQ(CheckFusedMoeCuda(shape, {}).code(), absl::StatusCode::kUnimplemented);
-  shape.storage = StorageOf(32);
+  shape.storage = StorageOf(WeightFormat::kInt4G32);
   shape.tile_order = TileOrder::kColumnMajor;
   EXPECT_EQ(CheckFusedMoeCuda(shape, {}).code(), absl::StatusCode::kUnimplemented);
 }

@@ -76,11 +76,11 @@ TEST(PermuteCudaTest, RefusesMoreExpertsThanItScans) {
 }
 
 TEST(PermuteCudaTest, ChoosesTilesByTheModelsExpertsNotTheRanks) {
-  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(32)),
-            PairTileTokens(PermuteCase(256, 8, 384, 48, 48), StorageOf(32)));
+  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(WeightFormat::kInt4G32)),
+            PairTileTokens(PermuteCase(256, 8, 384, 48, 48), StorageOf(WeightFormat::kInt4G32)));
   // 5.3 pairs an expert: narrow tiles where instructions bind, wider ones where memory does.
-  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(32)), 8);
-  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(0)), 16);
+  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(WeightFormat::kInt4G32)), 8);
+  EXPECT_EQ(PairTileTokens(PermuteCase(256, 8, 384, 0, 384), StorageOf(WeightFormat::kBf16)), 16);
 }
 
 }  // namespace

@@ -12,32 +12,6 @@
 namespace lastflop {
 namespace {
 
-// The CPU backend's view of the same slice.
-struct CpuCase {
-  WeightSlice slice;
-  PackedLayout layout;
-};
-
-CpuCase CpuOf(const CudaWeightSlice& s) {
-  CpuCase out;
-  std::vector<int64_t> part_rows;
-  for (int part = 0; part < s.num_parts; ++part) {
-    part_rows.push_back(s.part_rows[part]);
-    out.slice.part_row_begin.push_back(s.part_row_begin[part]);
-  }
-  out.slice.seed = s.seed;
-  out.slice.stream = s.stream;
-  out.slice.amplitude = s.amplitude;
-  out.slice.rows_full = s.rows_full;
-  out.slice.cols_full = s.cols_full;
-  out.slice.first_matrix = s.first_matrix;
-  out.slice.col_begin = s.col_begin;
-  auto layout = PackedLayout::Create(StorageOf(s.group_size), s.num_matrices, part_rows, s.cols);
-  EXPECT_TRUE(layout.ok());
-  out.layout = *std::move(layout);
-  return out;
-}
-
 std::vector<float> CpuRow(const CpuCase& cpu, int64_t matrix, int64_t row) {
   std::vector<float> values(static_cast<size_t>(cpu.layout.cols));
   ReferenceWeightRow(cpu.slice, cpu.layout, matrix, row, values);
@@ -54,7 +28,7 @@ Bf16 PanelAt(const std::vector<unsigned char>& panels, const CudaWeightSlice& sl
     block = row % half / 8;
     r = row % half % 8 + (row < half ? 0 : 8);
   }
-  const int64_t k_blocks = PanelKBlocks(0, slice.cols);
+  const int64_t k_blocks = PanelKBlocks(WeightFormat::kBf16, slice.cols);
   const int64_t in_block = k % 64;
   const int64_t q = in_block % 32 / 8;
   const int64_t j = in_block / 32 * 2 + in_block % 8 / 4;
@@ -70,7 +44,7 @@ Bf16 PanelAt(const std::vector<unsigned char>& panels, const CudaWeightSlice& sl
 TEST(WeightsRandomCudaTest, WritesPlainRowsAsTheCpuDoes) {
   LASTFLOP_NEED_GPU();
   for (const int64_t cols : {64, 7, 1}) {
-    const CudaWeightSlice slice = SliceCase(0, 3, 6, cols, 3);
+    const CudaWeightSlice slice = SliceCase(WeightFormat::kBf16, 3, 6, cols, 3);
     DeviceArray<__nv_bfloat16> out(3 * 6 * cols);
     LASTFLOP_EXPECT_OK(LaunchFillRows(slice, out.get(), nullptr));
     const auto got = out.Download<Bf16>();
@@ -88,7 +62,8 @@ TEST(WeightsRandomCudaTest, WritesPlainRowsAsTheCpuDoes) {
 TEST(WeightsRandomCudaTest, WritesPanelsInTheOrderThatTheHeaderDraws) {
   LASTFLOP_NEED_GPU();
   for (const CudaRowOrder order : {CudaRowOrder::kPlain, CudaRowOrder::kGateAndUp}) {
-    const CudaWeightSlice slice = SliceCase(0, 2, 48, 136, order == CudaRowOrder::kPlain ? 1 : 2);
+    const CudaWeightSlice slice =
+        SliceCase(WeightFormat::kBf16, 2, 48, 136, order == CudaRowOrder::kPlain ? 1 : 2);
     DeviceArray<unsigned char> panels(PanelBytes(slice));
     LASTFLOP_EXPECT_OK(LaunchFillPanels(slice, order, panels.get(), nullptr));
     const auto got = panels.Download();
@@ -107,19 +82,19 @@ TEST(WeightsRandomCudaTest, WritesPanelsInTheOrderThatTheHeaderDraws) {
 
 TEST(WeightsRandomCudaTest, DequantizesTheInt4WeightsOfExpertsWithPairsOnly) {
   LASTFLOP_NEED_GPU();
-  for (const int group : {32, 128}) {
-    const int64_t cols = group == 32 ? 96 : 384;
-    const CudaWeightSlice slice = SliceCase(group, 3, 32, cols, 2);
+  for (const WeightFormat format : {WeightFormat::kInt4G32, WeightFormat::kInt4G128}) {
+    const int64_t cols = format == WeightFormat::kInt4G32 ? 96 : 384;
+    const CudaWeightSlice slice = SliceCase(format, 3, 32, cols, 2);
     DeviceArray<unsigned char> panels(PanelBytes(slice));
     LASTFLOP_EXPECT_OK(LaunchFillPanels(slice, CudaRowOrder::kGateAndUp, panels.get(), nullptr));
     CudaWeightSlice plain = slice;
-    plain.group_size = 0;
+    plain.format = WeightFormat::kBf16;
     DeviceArray<unsigned char> out(PanelBytes(plain));
     const RoutingCase routing(PermuteCase(2, 1, 3, 0, 3), 8, {2, 0});
     LASTFLOP_EXPECT_OK(LaunchDequant({.num_local_experts = 3,
                                       .out_features = 32,
                                       .in_features = cols,
-                                      .storage = StorageOf(group)},
+                                      .storage = StorageOf(format)},
                                      routing.pairs, panels.get(), out.get(), nullptr));
     const auto got = out.Download();
     const CpuCase cpu = CpuOf(slice);
@@ -131,7 +106,7 @@ TEST(WeightsRandomCudaTest, DequantizesTheInt4WeightsOfExpertsWithPairsOnly) {
           ASSERT_EQ(value.bits, 0xFFFF);  // No pair: untouched.
         } else {
           ASSERT_EQ(ToFloat(value), RoundToBf16(want[static_cast<size_t>(c)]))
-              << "group " << group << " row " << row << " col " << c;
+              << ToWord(format) << " row " << row << " col " << c;
         }
       }
     }
@@ -140,8 +115,8 @@ TEST(WeightsRandomCudaTest, DequantizesTheInt4WeightsOfExpertsWithPairsOnly) {
 
 TEST(WeightsRandomCudaTest, MultipliesWithTheWeightsOfTheCpuReference) {
   LASTFLOP_NEED_GPU();
-  for (const int group : {0, 32, 128}) {
-    const CudaWeightSlice slice = SliceCase(group, 2, 24, 2176, 3);
+  for (const WeightFormat format : kPanelFormats) {
+    const CudaWeightSlice slice = SliceCase(format, 2, 24, 2176, 3);
     const std::vector<Bf16> in = RandomBf16(5 * 2200, 1);
     const std::vector<int64_t> features = {23, 0, 9};
     const DeviceArray<__nv_bfloat16> device_in(in);
@@ -161,12 +136,12 @@ TEST(WeightsRandomCudaTest, MultipliesWithTheWeightsOfTheCpuReference) {
         want.push_back(static_cast<float>(sum));
       }
     }
-    EXPECT_LE(RowError(std::span<const float>(out.Download()), want, 3), 1e-5) << group;
+    EXPECT_LE(RowError(std::span<const float>(out.Download()), want, 3), 1e-5) << ToWord(format);
   }
 }
 
 TEST(WeightsRandomCudaTest, RefusesSlicesThatDoNotFit) {
-  CudaWeightSlice slice = SliceCase(32, 2, 32, 64, 1);
+  CudaWeightSlice slice = SliceCase(WeightFormat::kInt4G32, 2, 32, 64, 1);
   EXPECT_TRUE(CheckPanels(slice, CudaRowOrder::kPlain).ok());
   EXPECT_EQ(CheckPanels(slice, CudaRowOrder::kGateAndUp).code(),
             absl::StatusCode::kInvalidArgument);

@@ -2,12 +2,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
@@ -36,6 +39,40 @@ Model SmallModel(AttentionKind kind) {
   model.moe_intermediate_size = 128;
   return model;
 }
+
+// The same with dense weights in fp8: projections are made of whole blocks of 128 x 128.
+Model Fp8Model(AttentionKind kind) {
+  Model model = SmallModel(kind);
+  const WeightStorage fp8 = StorageOf(WeightFormat::kFp8Block);
+  model.experts = model.shared = model.dense = model.attention_weights = fp8;
+  model.attention.num_heads = 8;
+  if (kind == AttentionKind::kGqa) {
+    model.attention.head_dim = 32;
+    model.attention.rotary_dim = 32;
+    model.attention.bias = true;
+  } else {
+    model.attention.v_head_dim = 32;
+    model.attention.q_lora_rank = 128;
+    model.attention.qk_rope_head_dim = 16;
+    model.attention.rotary_dim = 16;
+    model.dense_intermediate_size = 256;
+    model.shared_intermediate_size = 128;
+  }
+  return model;
+}
+
+double DistanceOf(const std::vector<float>& output, const std::vector<float>& wanted) {
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < output.size() && i < wanted.size(); ++i) {
+    error += (output[i] - wanted[i]) * (output[i] - wanted[i]);
+    norm += wanted[i] * wanted[i];
+  }
+  return output.size() == wanted.size() && norm > 0 ? std::sqrt(error / norm) : 1e9;
+}
+
+// bf16 activations, rounded at other places: a few units of 2^-8 over three layers.
+constexpr double kMostDistance = 0.02;
 
 class CudaBackendTest : public ::testing::Test {
  protected:
@@ -69,19 +106,35 @@ class CudaBackendTest : public ::testing::Test {
     return *(*arm)->Output();
   }
 
+  std::vector<float> CpuOutputOf(const Model& model, const Plan& plan) {
+    const auto cpu = CpuBackend::Create(TinyOptions(model));
+    EXPECT_TRUE(cpu.ok()) << cpu.status();
+    auto arm = (*cpu)->Prepare(plan, TinyPoint(), *gang_);
+    EXPECT_TRUE(arm.ok()) << arm.status();
+    EXPECT_TRUE((*arm)->SetDraw(kDraw).ok());
+    EXPECT_TRUE((*arm)->Run().ok());
+    return *(*arm)->Output();
+  }
+
+  // Median of some steps of the plan, ready at the first draw.
+  double MedianMicros(Arm& arm) {
+    std::vector<double> times;
+    for (int i = 0; i < 21; ++i) {
+      const auto timing = arm.Run();
+      EXPECT_TRUE(timing.ok()) << timing.status();
+      times.push_back(timing.ok() ? timing->us : 0);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
   std::unique_ptr<Gang> gang_;
 };
 
 TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputForEveryPlan) {
   for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
     const Model model = SmallModel(kind);
-    const auto cpu = CpuBackend::Create(TinyOptions(model));
-    ASSERT_TRUE(cpu.ok()) << cpu.status();
-    auto arm = (*cpu)->Prepare(Plan{}, TinyPoint(), *gang_);
-    ASSERT_TRUE(arm.ok()) << arm.status();
-    ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
-    ASSERT_TRUE((*arm)->Run().ok());
-    const std::vector<float> wanted = *(*arm)->Output();
+    const std::vector<float> wanted = CpuOutputOf(model, Plan{});
     for (const Fields& fields :
          std::vector<Fields>{{},
                              {{"launch.graph", "full"}},
@@ -93,18 +146,40 @@ TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputForEveryPlan) {
                              {{"moe.cache_hint", "evict_first"}},
                              {{"moe.l2_pin.share", "0.5"}, {"launch.graph", "full"}}}) {
       const std::vector<float> output = OutputOf(model, PlanOf(fields));
-      ASSERT_EQ(output.size(), wanted.size());
-      double error = 0;
-      double norm = 0;
-      for (size_t i = 0; i < output.size(); ++i) {
-        error += (output[i] - wanted[i]) * (output[i] - wanted[i]);
-        norm += wanted[i] * wanted[i];
-      }
-      // bf16 activations, rounded at other places: a few units of 2^-8 over three layers.
-      EXPECT_LT(std::sqrt(error / norm), 0.02)
+      EXPECT_LT(DistanceOf(output, wanted), kMostDistance)
           << ToWord(kind) << " " << (fields.empty() ? "baseline" : fields[0].first);
     }
   }
+}
+
+TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputForFp8Models) {
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    const Model model = Fp8Model(kind);
+    const Plan plan = PlanOf({{"launch.graph", "full"}});
+    EXPECT_LT(DistanceOf(OutputOf(model, plan), CpuOutputOf(model, Plan{})), kMostDistance)
+        << ToWord(kind);
+  }
+}
+
+TEST_F(CudaBackendTest, ChecksExpertsInEveryFormatAgainstTheirTrueWeights) {
+  const Model model = SmallModel(AttentionKind::kGqa);
+  const std::vector<float> bf16 = OutputOf(model, PlanOf({{"moe.weights", "bf16"}}));
+  for (const char* const format : {"fp8_block", "int4_g32", "int4_g128", "nvfp4", "mxfp4"}) {
+    // OutputOf() checks every op against the values that the format stores.
+    const double distance = DistanceOf(OutputOf(model, PlanOf({{"moe.weights", format}})), bf16);
+    EXPECT_GT(distance, 1e-3) << format << " did not run";
+    EXPECT_LT(distance, 0.5) << format;
+  }
+}
+
+TEST_F(CudaBackendTest, ChecksFp8ActivationsAgainstRoundedRows) {
+  const Model model = SmallModel(AttentionKind::kGqa);
+  const std::vector<float> bf16 = OutputOf(model, PlanOf({{"moe.weights", "fp8_block"}}));
+  const Plan plan =
+      PlanOf({{"moe.weights", "fp8_block"}, {"moe.activations", "fp8"}, {"launch.graph", "full"}});
+  const double distance = DistanceOf(OutputOf(model, plan), bf16);
+  EXPECT_GT(distance, 1e-3) << "did not run";
+  EXPECT_LT(distance, 0.1);
 }
 
 TEST_F(CudaBackendTest, LeavesThePersistingLimitAsItWas) {
@@ -122,12 +197,96 @@ TEST_F(CudaBackendTest, LeavesThePersistingLimitAsItWas) {
   EXPECT_NE((*arm)->effective_note().find("experts pinned"), std::string::npos);
 }
 
+TEST_F(CudaBackendTest, PinsPartOfAnExpertThatDoesNotFitAndSaysWhichPart) {
+  Model model = SmallModel(AttentionKind::kGqa);
+  model.hidden_size = 1024;
+  model.moe_intermediate_size = 512;
+  const auto backend = MakeBackend(TinyOptions(model));
+  // An expert is 3 x 1024 x 512 weights of 4.5 bits, 0.885 MB.
+  int persisting_max = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&persisting_max, cudaDevAttrMaxPersistingL2CacheSize, 0),
+            cudaSuccess);
+  const double share = 0.4e6 / persisting_max;
+  const Plan plan = PlanOf({{"moe.l2_pin.share", absl::StrCat(share)}, {"launch.graph", "full"}});
+  auto arm = backend->Prepare(plan, TinyPoint(), *gang_);
+  ASSERT_TRUE(arm.ok()) << arm.status();
+  ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+  ASSERT_TRUE((*arm)->Run().ok());
+  const std::string note = (*arm)->effective_note();
+  EXPECT_NE(note.find("windows of 0.88 MB (asked for 0.88) on 2 kernels, set-aside 0.40 MB, hit "
+                      "ratio 0.452"),
+            std::string::npos)
+      << note;
+}
+
+TEST_F(CudaBackendTest, BaselinesBeforeAndAfterAPinAgree) {
+  Model model = SmallModel(AttentionKind::kGqa);
+  model.hidden_size = 1024;
+  model.moe_intermediate_size = 512;
+  const auto backend = MakeBackend(TinyOptions(model));
+  const Plan plain = PlanOf({{"launch.graph", "full"}});
+  const Plan pinned = PlanOf({{"launch.graph", "full"}, {"moe.l2_pin.share", "1"}});
+  ASSERT_TRUE(backend->StartAttempt(plain, pinned, TinyPoint(), *gang_).ok());
+  auto baseline = backend->Prepare(plain, TinyPoint(), *gang_);
+  auto variant = backend->Prepare(pinned, TinyPoint(), *gang_);
+  ASSERT_TRUE(baseline.ok() && variant.ok()) << baseline.status() << variant.status();
+  ASSERT_TRUE((*baseline)->SetDraw(kDraw).ok());
+  ASSERT_TRUE((*variant)->SetDraw(kDraw).ok());
+  MedianMicros(**baseline);  // Clocks.
+  const double before = MedianMicros(**baseline);
+  MedianMicros(**variant);
+  EXPECT_NEAR(MedianMicros(**baseline) / before, 1, 0.05);
+}
+
+TEST_F(CudaBackendTest, WhatMakesTheCacheColdIsNotInTheTime) {
+  Model model = SmallModel(AttentionKind::kGqa);
+  model.num_layers = 1;
+  model.layer_kinds = {LayerKind::kMoe};
+  BackendOptions options = TinyOptions(model);
+  options.experts_only = true;
+  const auto backend = MakeBackend(options);
+  auto arm = backend->Prepare(PlanOf({{"launch.graph", "full"}}), TinyPoint(), *gang_);
+  ASSERT_TRUE(arm.ok()) << arm.status();
+  ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+  EXPECT_NE((*arm)->effective_note().find("cold: other data is read through the L2"),
+            std::string::npos)
+      << (*arm)->effective_note();
+  // Four small kernels take less than one read of twice the L2.
+  int l2_bytes = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, 0), cudaSuccess);
+  constexpr double kBytesPerMicro = 4.9e6;
+  EXPECT_LT(MedianMicros(**arm), 2.0 * l2_bytes / kBytesPerMicro);
+  options.measure.warm = true;
+  const auto warm = CudaBackend::Create(options);
+  EXPECT_EQ(warm.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(warm.status().message().find("measure.warm"), absl::string_view::npos);
+}
+
+TEST_F(CudaBackendTest, TellsApartWhatACaptureCosts) {
+  const auto backend = MakeBackend(TinyOptions(SmallModel(AttentionKind::kGqa)));
+  for (const char* const mode : {"none", "full"}) {
+    auto arm = backend->Prepare(PlanOf({{"launch.graph", mode}}), TinyPoint(), *gang_);
+    ASSERT_TRUE(arm.ok()) << arm.status();
+    ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+    const auto timing = (*arm)->Run();
+    ASSERT_TRUE(timing.ok()) << timing.status();
+    if (std::string(mode) == "none") {
+      EXPECT_LT((*arm)->capture_us(), 10);  // Looking at what there is to capture.
+    } else {
+      EXPECT_GT((*arm)->capture_us(), 0);
+      // Capturing some forty launches takes longer than running them as a graph.
+      EXPECT_LT(timing->us, (*arm)->capture_us());
+    }
+  }
+}
+
 TEST_F(CudaBackendTest, NamesWhatItCannotHonour) {
   const auto backend = MakeBackend(TinyOptions(SmallModel(AttentionKind::kGqa)));
   for (const Fields& fields : std::vector<Fields>{{{"launch.steps", "2"}},
                                                   {{"moe.kernel", "cutlass"}},
                                                   {{"overlap", "two_batch"}},
-                                                  {{"moe.weights", "nvfp4"}}}) {
+                                                  {{"moe.activations", "fp8"}},
+                                                  {{"moe.weights", "int4_g32_24"}}}) {
     const auto arm = backend->Prepare(PlanOf(fields), TinyPoint(), *gang_);
     EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << arm.status();
     EXPECT_NE(arm.status().message().find(fields[0].first), absl::string_view::npos)
