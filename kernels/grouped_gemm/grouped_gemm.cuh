@@ -16,10 +16,11 @@
 //
 // int4: nibbles become bf16 128 + n by one instruction a pair. Where a warp has one token tile, the
 // offset of 136 is taken off by a product of the activations with -136, shared by the warp's row
-// blocks; where it has more, by a subtraction. Each group's sum is scaled in fp32.
-// fp8: a shift and two masks make bf16 pairs, a product with 2^120 puts their exponents right; sums
-// of 64 features are scaled in fp32. fp4: the same, and the product is with the group's scale: a
-// code times an e4m3 scale has 6 bits, so that bf16 holds it exactly.
+// blocks, and each group's sum is scaled in fp32. Where it has more, a subtraction takes it off,
+// and the weight is scaled in bf16: rounded once, and nothing left to do for each token tile. fp8:
+// a shift and two masks make bf16 pairs, a product with 2^120 puts their exponents right; sums of
+// 64 features are scaled in fp32. fp4: the same, and the product is with the group's scale: a code
+// times an e4m3 scale has 6 bits, so that bf16 holds it exactly.
 namespace lastflop {
 namespace grouped_gemm {
 

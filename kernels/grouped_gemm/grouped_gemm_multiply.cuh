@@ -46,25 +46,40 @@ struct WeightWords {
   }
 };
 
-// A fragments of a group of 32 features of a row block, and its scales of rows g and g + 8.
+// Adds a part of a sum, scaled by the fp32 scales of rows g and g + 8.
+__device__ inline void AddScaled(float (&sum)[4], const float (&part)[4], uint2 scale) {
+  const float low = __uint_as_float(scale.x);
+  const float high = __uint_as_float(scale.y);
+  sum[0] += low * part[0];
+  sum[1] += low * part[1];
+  sum[2] += high * part[2];
+  sum[3] += high * part[3];
+}
+
+// A fragments of a group of 32 features of a row block of int4 weights.
 struct GroupFragments {
   uint32_t first[4];
   uint32_t second[4];
-  float low;
+  float low;  // Scales of rows g and g + 8.
   float high;
 
-  // kWithOffset: values are 136 too large.
-  template <bool kWithOffset>
-  __device__ void Make(uint32_t word0, uint32_t word1, uint32_t scales) {
-    if constexpr (kWithOffset) {
-      NibblesPlus128(word0, first);
-      NibblesPlus128(word1, second);
-    } else {
-      NibblesToValues(word0, first);
-      NibblesToValues(word1, second);
-    }
+  // Values that are 136 too large, not scaled.
+  __device__ void MakeWithOffset(uint32_t word0, uint32_t word1, uint32_t scales) {
+    NibblesPlus128(word0, first);
+    NibblesPlus128(word1, second);
     low = LowBf16(scales);
     high = HighBf16(scales);
+  }
+  // Values times scales, rounded to bf16.
+  __device__ void MakeScaled(uint32_t word0, uint32_t word1, uint32_t scales) {
+    NibblesToValues(word0, first);
+    NibblesToValues(word1, second);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const __nv_bfloat162 scale = BroadcastHalf(scales, i % 2);
+      first[i] = MultiplyPairs(first[i], scale);
+      second[i] = MultiplyPairs(second[i], scale);
+    }
   }
 };
 
@@ -80,39 +95,46 @@ struct MinusOffset {
 };
 
 // Adds the products of a group of 32 features of int4 weights; `x_at` is the address of the lane's
-// activations of its first token.
+// activations of its first token. One token tile: the offset is taken off by a product that row
+// blocks share, and sums are scaled in fp32.
 template <typename T>
-__device__ inline void MultiplyGroup(const WeightWords<T>& words, int group, uint32_t x_at,
-                                     const MinusOffset& minus, Sums<T>& sums) {
-  constexpr bool kOffsetByProduct = T::kTokenTiles == 1;
+__device__ inline void MultiplyGroupOnce(const WeightWords<T>& words, int group, uint32_t x_at,
+                                         const MinusOffset& minus, Sums<T>& sums) {
+  const uint4 x = LoadShared16(x_at);
+  float offsets[4];
+  MmaFirst(offsets, minus.a, x.x, x.y);
+  Mma(offsets, minus.a, x.z, x.w);
+#pragma unroll
+  for (int r = 0; r < T::kRowBlocks; ++r) {
+    GroupFragments a;
+    a.MakeWithOffset(group == 0 ? words.of[r].x : words.of[r].z,
+                     group == 0 ? words.of[r].y : words.of[r].w,
+                     group == 0 ? words.scales[r].x : words.scales[r].y);
+    float part[4];
+    MmaFrom(part, a.first, x.x, x.y, offsets);
+    Mma(part, a.second, x.z, x.w);
+    AddScaled(sums[r][0], part, make_uint2(__float_as_uint(a.low), __float_as_uint(a.high)));
+  }
+}
+
+// The same of several token tiles: weights are scaled once for all of them, in bf16.
+template <typename T>
+__device__ inline void MultiplyGroupOften(const WeightWords<T>& words, int group, uint32_t x_at,
+                                          Sums<T>& sums) {
   GroupFragments a[T::kRowBlocks];
 #pragma unroll
   for (int r = 0; r < T::kRowBlocks; ++r) {
-    a[r].template Make<kOffsetByProduct>(group == 0 ? words.of[r].x : words.of[r].z,
-                                         group == 0 ? words.of[r].y : words.of[r].w,
-                                         group == 0 ? words.scales[r].x : words.scales[r].y);
+    a[r].MakeScaled(group == 0 ? words.of[r].x : words.of[r].z,
+                    group == 0 ? words.of[r].y : words.of[r].w,
+                    group == 0 ? words.scales[r].x : words.scales[r].y);
   }
 #pragma unroll
   for (int t = 0; t < T::kTokenTiles; ++t) {
     const uint4 x = LoadShared16(x_at + t * 8 * T::kTokenStride);
-    float offsets[4] = {0, 0, 0, 0};
-    if constexpr (kOffsetByProduct) {
-      MmaFirst(offsets, minus.a, x.x, x.y);
-      Mma(offsets, minus.a, x.z, x.w);
-    }
 #pragma unroll
     for (int r = 0; r < T::kRowBlocks; ++r) {
-      float part[4];
-      if constexpr (kOffsetByProduct) {
-        MmaFrom(part, a[r].first, x.x, x.y, offsets);
-      } else {
-        MmaFirst(part, a[r].first, x.x, x.y);
-      }
-      Mma(part, a[r].second, x.z, x.w);
-      sums[r][t][0] += a[r].low * part[0];
-      sums[r][t][1] += a[r].low * part[1];
-      sums[r][t][2] += a[r].high * part[2];
-      sums[r][t][3] += a[r].high * part[3];
+      Mma(sums[r][t], a[r].first, x.x, x.y);
+      Mma(sums[r][t], a[r].second, x.z, x.w);
     }
   }
 }
@@ -129,16 +151,6 @@ struct Fp8Fragments {
     Fp8ToBf16(words.w, second[1], second[3]);
   }
 };
-
-// Adds sums of 64 features, scaled by rows.
-__device__ inline void AddScaled(float (&sum)[4], const float (&part)[4], uint2 scale) {
-  const float low = __uint_as_float(scale.x);
-  const float high = __uint_as_float(scale.y);
-  sum[0] += low * part[0];
-  sum[1] += low * part[1];
-  sum[2] += high * part[2];
-  sum[3] += high * part[3];
-}
 
 // Adds the products of 64 features of fp8 weights, whose rows share a scale over them.
 template <typename T>
@@ -287,8 +299,13 @@ __device__ inline void MultiplyBlock(uint32_t weights, uint32_t scales, const To
   } else {
     WeightWords<T> words;
     words.Load(weights, scales);
-    MultiplyGroup<T>(words, 0, x.first, minus, sums);
-    MultiplyGroup<T>(words, 1, x.second, minus, sums);
+    if constexpr (T::kTokenTiles == 1) {
+      MultiplyGroupOnce<T>(words, 0, x.first, minus, sums);
+      MultiplyGroupOnce<T>(words, 1, x.second, minus, sums);
+    } else {
+      MultiplyGroupOften<T>(words, 0, x.first, sums);
+      MultiplyGroupOften<T>(words, 1, x.second, sums);
+    }
   }
 }
 

@@ -312,13 +312,14 @@ int PairTileTokens(const PermuteShape& shape, const WeightStorage& weights) {
   // Mean pairs of an expert, counted over the model's experts: a rank's share of them does not
   // change it. Limits from H200 timings of every tile (docs/kernels/grouped_gemm.md): a wider tile
   // costs weights that are unpacked their instructions for tokens that are not there, and bf16,
-  // which only waits for memory, nothing.
+  // which only waits for memory, nothing. Two tiles of 32 take 4-bit weights less than one of 64.
   const double mean = static_cast<double>(NumSlots(shape)) /
                       static_cast<double>(std::max<int64_t>(1, shape.num_experts));
   if (weights.format == WeightFormat::kBf16) {
     return mean <= 4 ? 8 : mean <= 8 ? 16 : mean <= 32 ? 32 : 64;
   }
-  return mean <= 6 ? 8 : mean <= 17 ? 16 : mean <= 32 ? 32 : 64;
+  const int most = weights.format == WeightFormat::kFp8Block && mean > 32 ? 64 : 32;
+  return mean <= 6 ? 8 : mean <= 14 ? 16 : most;
 }
 
 int64_t PairsBytes(const PermuteShape& shape, int tile_tokens) {
