@@ -6,8 +6,9 @@
 namespace lastflop {
 namespace {
 
-// Few tokens: narrow tiles split the input features and make work for more multiprocessors.
-constexpr int64_t kMostTokensOfNarrowTiles = 32;
+// Tiles of 8 and 32 have builds that split the input features among the warps of a block, so that
+// the few rows of one matrix make work for all multiprocessors.
+constexpr int64_t kMostTokensOfNarrowTiles = 16;
 
 }  // namespace
 
@@ -15,7 +16,7 @@ absl::StatusOr<CudaDensePairs> CudaDensePairs::Create(int64_t num_tokens, cudaSt
   const PermuteShape all = {
       .num_tokens = num_tokens, .top_k = 1, .num_experts = 1, .num_local_experts = 1};
   LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(all));
-  const int tile_tokens = num_tokens <= kMostTokensOfNarrowTiles ? 8 : 64;
+  const int tile_tokens = num_tokens <= kMostTokensOfNarrowTiles ? 8 : 32;
   CudaDensePairs dense;
   LASTFLOP_ASSIGN_OR_RETURN(
       dense.memory, DeviceBuffer::Create(static_cast<size_t>(PairsBytes(all, tile_tokens))));

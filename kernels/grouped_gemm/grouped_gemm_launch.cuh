@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -65,7 +66,10 @@ absl::Status LaunchGroupedGemmBuild(GroupedGemmArguments p, int stages, cudaStre
 //   8 tokens: long rows of weights are split among the warps of a block, short ones are not. Split
 //     ones make more and smaller work items, at the price of a reduction for each.
 //   16, 32, 64: warps have rows of their own; all read the same activations.
-template <typename Split8, typename Whole8, typename Of16, typename Of32, typename Of64>
+//   32, where a format has Split32 (else void): long rows of few experts are split too. A dense
+//     product, one expert, would leave most multiprocessors without work.
+template <typename Split8, typename Whole8, typename Of16, typename Of32, typename Of64,
+          typename Split32 = void>
 absl::Status LaunchGroupedGemmFormat(const GroupedGemmArguments& p, int tile_tokens, int stages,
                                      cudaStream_t stream) {
   switch (tile_tokens) {
@@ -82,6 +86,14 @@ absl::Status LaunchGroupedGemmFormat(const GroupedGemmArguments& p, int tile_tok
     case 16:
       return LaunchGroupedGemmBuild<Of16, 2>(p, stages, stream);
     case 32:
+      if constexpr (!std::is_void_v<Split32>) {
+        const int64_t items = static_cast<int64_t>(p.max_tiles) *
+                              ((p.row_blocks + Of32::kItemRowBlocks - 1) / Of32::kItemRowBlocks);
+        constexpr int kBlocks = 264;  // As above: rounds of all blocks that whole items would fill.
+        if (p.k >= 1024 && items < 4 * kBlocks) {
+          return LaunchGroupedGemmBuild<Split32, 1>(p, stages, stream);
+        }
+      }
       return LaunchGroupedGemmBuild<Of32, 2>(p, stages, stream);
     case 64:
       return LaunchGroupedGemmBuild<Of64, 1>(p, stages, stream);
