@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
+#include "worker/l2_window.h"
 
 namespace lastflop {
 namespace {
@@ -71,13 +72,13 @@ PinnedRange RangeOf(const CudaOp& op, int64_t expert, int64_t num_experts) {
   return {.begin = panels->data() + static_cast<size_t>(expert) * bytes, .bytes = bytes};
 }
 
-}  // namespace
+// What the device allows a pin that asks for `share` of its persisting L2.
+struct Limits {
+  size_t set_aside_bytes = 0;
+  size_t max_window_bytes = 0;
+};
 
-absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t seed) {
-  CudaPin pin;
-  if (step.num_moe_layers() == 0) {
-    return pin;
-  }
+absl::StatusOr<Limits> LimitsOfDevice(double share) {
   int device = 0;
   int persisting_max = 0;
   int window_max = 0;
@@ -88,7 +89,71 @@ absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t 
   LASTFLOP_CUDA_RETURN_IF_ERROR(
       cudaDeviceGetAttribute(&window_max, cudaDevAttrMaxAccessPolicyWindowSize, device),
       "asking for the L2 window");
-  pin.limit_bytes = static_cast<size_t>(step.plan.moe.l2_pin->share * persisting_max);
+  if (persisting_max <= 0 || window_max <= 0) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "moe.l2_pin=share %g: the device keeps no part of its L2 apart (MIG, or older than sm_80)",
+        share));
+  }
+  return Limits{.set_aside_bytes = static_cast<size_t>(share * persisting_max),
+                .max_window_bytes = static_cast<size_t>(window_max)};
+}
+
+// Pins an expert in all products of its layer if it fits beside what is pinned.
+bool PinWhole(const std::vector<CudaOp*>& products, int64_t expert, int64_t num_experts,
+              size_t max_window_bytes, CudaPin& pin) {
+  size_t bytes = 0;
+  for (const CudaOp* op : products) {
+    const PinnedRange range = RangeOf(*op, expert, num_experts);
+    if (range.bytes > max_window_bytes) {
+      return false;
+    }
+    bytes += range.bytes;
+  }
+  if (pin.pinned_bytes + bytes > pin.limit_bytes) {
+    return false;
+  }
+  for (CudaOp* op : products) {
+    op->pinned = RangeOf(*op, expert, num_experts);
+  }
+  pin.pinned_bytes += bytes;
+  ++pin.num_experts;
+  return true;
+}
+
+// Pins what fits of one expert that does not: windows as large as they can be, and the share of
+// their lines that the set-aside holds, all together.
+void PinPart(const std::vector<CudaOp*>& products, int64_t expert, int64_t num_experts,
+             size_t max_window_bytes, CudaPin& pin) {
+  size_t asked_bytes = 0;
+  size_t window_bytes = 0;
+  for (CudaOp* op : products) {
+    op->pinned = RangeOf(*op, expert, num_experts);
+    asked_bytes += op->pinned.bytes;
+    op->pinned.bytes = ClampL2Window(op->pinned.bytes, max_window_bytes, pin.limit_bytes).bytes;
+    window_bytes += op->pinned.bytes;
+  }
+  const double hit_ratio = ClampL2Window(window_bytes, window_bytes, pin.limit_bytes).hit_ratio;
+  for (CudaOp* op : products) {
+    op->pinned.hit_ratio = static_cast<float>(hit_ratio);
+  }
+  pin.num_experts = 1;
+  pin.pinned_bytes = window_bytes;
+  pin.note = absl::StrFormat(
+      "part of 1 expert pinned: windows of %.2f MB (asked for %.2f) on %d kernels, set-aside %.2f "
+      "MB, hit ratio %.3f",
+      static_cast<double>(window_bytes) * 1e-6, static_cast<double>(asked_bytes) * 1e-6,
+      products.size(), static_cast<double>(pin.limit_bytes) * 1e-6, hit_ratio);
+}
+
+}  // namespace
+
+absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t seed) {
+  CudaPin pin;
+  if (step.num_moe_layers() == 0) {
+    return pin;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(const Limits limits, LimitsOfDevice(step.plan.moe.l2_pin->share));
+  pin.limit_bytes = limits.set_aside_bytes;
   std::vector<Candidate> candidates;
   if (step.plan.moe.l2_pin->select == PinSelect::kPopularity) {
     LASTFLOP_ASSIGN_OR_RETURN(candidates, MostPopular(step, drawer));
@@ -103,29 +168,23 @@ absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t 
       products[op.moe_index].push_back(&op);
     }
   }
+  const int64_t num_experts = step.layout.num_local_experts;
+  size_t num_windows = 0;
   for (const Candidate& candidate : candidates) {
-    size_t bytes = 0;
-    for (const CudaOp* op : products[candidate.moe_index]) {
-      const PinnedRange range = RangeOf(*op, candidate.expert, step.layout.num_local_experts);
-      bytes += range.bytes <= static_cast<size_t>(window_max) ? range.bytes : pin.limit_bytes + 1;
+    const std::vector<CudaOp*>& of_layer = products[candidate.moe_index];
+    if (PinWhole(of_layer, candidate.expert, num_experts, limits.max_window_bytes, pin)) {
+      num_windows += of_layer.size();
     }
-    if (pin.pinned_bytes + bytes > pin.limit_bytes) {
-      continue;
-    }
-    for (CudaOp* op : products[candidate.moe_index]) {
-      op->pinned = RangeOf(*op, candidate.expert, step.layout.num_local_experts);
-    }
-    pin.pinned_bytes += bytes;
-    ++pin.num_experts;
   }
   if (pin.num_experts == 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "moe.l2_pin: not one expert fits into %.1f MB of persisting L2 and a window of %.1f MB",
-        static_cast<double>(pin.limit_bytes) * 1e-6, window_max * 1e-6));
+    const Candidate& best = candidates.front();
+    PinPart(products[best.moe_index], best.expert, num_experts, limits.max_window_bytes, pin);
+    return pin;
   }
-  pin.note = absl::StrFormat("%d experts pinned, one a layer, %.1f of %.1f MB", pin.num_experts,
-                             static_cast<double>(pin.pinned_bytes) * 1e-6,
-                             static_cast<double>(pin.limit_bytes) * 1e-6);
+  pin.note = absl::StrFormat(
+      "%d experts pinned, one a layer, %.1f of %.1f MB, hit ratio 1, windows on %d kernels",
+      pin.num_experts, static_cast<double>(pin.pinned_bytes) * 1e-6,
+      static_cast<double>(pin.limit_bytes) * 1e-6, num_windows);
   return pin;
 }
 

@@ -21,7 +21,8 @@ struct CudaPin {
 
 // Chooses experts and sets the windows of the step's ops, within the share of the device's
 // persisting maximum. Experts are chosen by how often other draws than the timed ones route to
-// them, or at random, as the plan says. InvalidArgument when not one expert fits.
+// them, or at random, as the plan says. Where not one expert fits, part of one is pinned: the note
+// has windows, set-aside and hit ratio. Unimplemented: the device has no persisting L2.
 absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t seed);
 
 // While it lives, the device keeps `limit_bytes` of its L2 for pinned lines; then the lines are
