@@ -21,14 +21,14 @@ constexpr int kPopularityDraws = 8;
 constexpr int64_t kFirstPopularityDraw = int64_t{1} << 62;  // No attempt draws it.
 constexpr uint64_t kPinStream = 0x70696E;
 
-struct Candidate {
+struct PinCandidate {
   int moe_index = 0;
   int64_t expert = 0;  // Local.
   double weight = 0;   // Uses, or a random number.
 };
 
 // The expert of each layer that the draws use most, with its uses.
-absl::StatusOr<std::vector<Candidate>> MostPopular(CudaStep& step, CudaDrawer& drawer) {
+absl::StatusOr<std::vector<PinCandidate>> MostPopular(CudaStep& step, CudaDrawer& drawer) {
   std::vector<std::vector<int64_t>> uses(
       static_cast<size_t>(step.num_moe_layers()),
       std::vector<int64_t>(static_cast<size_t>(step.layout.num_local_experts), 0));
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<Candidate>> MostPopular(CudaStep& step, CudaDrawer& d
       }
     }
   }
-  std::vector<Candidate> candidates;
+  std::vector<PinCandidate> candidates;
   for (size_t layer = 0; layer < uses.size(); ++layer) {
     const auto most = std::max_element(uses[layer].begin(), uses[layer].end());
     candidates.push_back({.moe_index = static_cast<int>(layer),
@@ -54,8 +54,8 @@ absl::StatusOr<std::vector<Candidate>> MostPopular(CudaStep& step, CudaDrawer& d
   return candidates;
 }
 
-std::vector<Candidate> Random(const CudaStep& step, uint64_t seed) {
-  std::vector<Candidate> candidates;
+std::vector<PinCandidate> Random(const CudaStep& step, uint64_t seed) {
+  std::vector<PinCandidate> candidates;
   for (int layer = 0; layer < step.num_moe_layers(); ++layer) {
     const uint64_t random = CounterRandom(seed, kPinStream, static_cast<uint64_t>(layer));
     candidates.push_back({.moe_index = layer,
@@ -154,14 +154,15 @@ absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t 
   }
   LASTFLOP_ASSIGN_OR_RETURN(const Limits limits, LimitsOfDevice(step.plan.moe.l2_pin->share));
   pin.limit_bytes = limits.set_aside_bytes;
-  std::vector<Candidate> candidates;
+  std::vector<PinCandidate> candidates;
   if (step.plan.moe.l2_pin->select == PinSelect::kPopularity) {
     LASTFLOP_ASSIGN_OR_RETURN(candidates, MostPopular(step, drawer));
   } else {
     candidates = Random(step, seed);
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.weight > b.weight; });
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const PinCandidate& a, const PinCandidate& b) { return a.weight > b.weight; });
   std::map<int, std::vector<CudaOp*>> products;  // By moe_index.
   for (CudaOp& op : step.ops) {
     if (std::holds_alternative<ExpertGemmShape>(op.op->shape)) {
@@ -170,14 +171,14 @@ absl::StatusOr<CudaPin> ChoosePins(CudaStep& step, CudaDrawer& drawer, uint64_t 
   }
   const int64_t num_experts = step.layout.num_local_experts;
   size_t num_windows = 0;
-  for (const Candidate& candidate : candidates) {
+  for (const PinCandidate& candidate : candidates) {
     const std::vector<CudaOp*>& of_layer = products[candidate.moe_index];
     if (PinWhole(of_layer, candidate.expert, num_experts, limits.max_window_bytes, pin)) {
       num_windows += of_layer.size();
     }
   }
   if (pin.num_experts == 0) {
-    const Candidate& best = candidates.front();
+    const PinCandidate& best = candidates.front();
     PinPart(products[best.moe_index], best.expert, num_experts, limits.max_window_bytes, pin);
     return pin;
   }
