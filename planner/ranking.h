@@ -155,6 +155,7 @@ struct SequenceStep {
   double speedup = 1;                    // Its own, measured against the baseline.
   double expected_stack = 1;             // Product of the speedups so far: modelled.
   std::optional<double> measured_stack;  // Absent: nothing measured this stack.
+  std::vector<std::string> on_at;        // Labels of points; empty: it is on everywhere.
 };
 
 // An intervention in one round of a campaign.

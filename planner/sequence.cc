@@ -2,25 +2,25 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <map>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "planner/context.h"
+#include "planner/best_set.h"
 #include "planner/economics.h"
+#include "planner/mix.h"
 
 namespace lastflop {
 namespace {
 
-constexpr size_t kMostCandidates = 20;  // 2^20 sets take well under a second.
-
 struct Candidate {
-  const RankedIntervention* ranked = nullptr;
-  double speedup = 1;  // That counts: 1 when none is proven.
-  double part = 1;     // Of a stack: beyond what it needs.
-  uint32_t needs = 0;  // Bits of candidates.
+  const RankedIntervention* ranked = nullptr;  // Outlives this.
+  std::vector<double> speedups;                // By point, as they count: 1 where it is off.
+  std::vector<double> parts;                   // Of a stack: beyond what it needs.
+  uint32_t needs = 0;                          // Bits of candidates.
   uint32_t excludes = 0;
+  uint32_t clashes = 0;        // Never on at the same point.
   bool needs_missing = false;  // Needs something that is no candidate.
 };
 
@@ -44,41 +44,52 @@ bool Names(const std::vector<std::string>& ids, const std::string& id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
+// What counts at each point: the estimate where it is on, as the ranking's mix has it, and 1 of one
+// that is not proven at all.
+std::vector<double> SpeedupsOf(const RankedIntervention& ranked) {
+  const bool is_proven = ranked.effect == Effect::kFaster || ranked.effect == Effect::kSlower;
+  std::vector<double> speedups;
+  for (const PointResult& point : ranked.points) {
+    const bool is_on = is_proven && point.enabled && point.speedup.has_value();
+    speedups.push_back(is_on ? point.speedup->estimate : 1);
+  }
+  return speedups;
+}
+
 // Faster ones by place, then what they need, transitively.
 std::vector<Candidate> CollectCandidates(std::span<const RankedIntervention> ranked,
                                          size_t& num_faster) {
   std::vector<Candidate> candidates;
-  const auto add = [&candidates](const RankedIntervention& one, double speedup) {
-    Candidate candidate;
-    candidate.ranked = &one;
-    candidate.speedup = speedup;
-    candidates.push_back(candidate);
+  const auto add = [&candidates](const RankedIntervention& one) {
+    candidates.push_back({.ranked = &one, .speedups = SpeedupsOf(one)});
   };
   num_faster = 0;
   for (const RankedIntervention& one : ranked) {
     if (IsFaster(one)) {
       ++num_faster;
-      if (candidates.size() < kMostCandidates) {
-        add(one, one.mix->estimate);
+      if (candidates.size() < kMostSetCandidates) {
+        add(one);
       }
     }
   }
-  for (size_t i = 0; i < candidates.size() && candidates.size() < kMostCandidates; ++i) {
+  for (size_t i = 0; i < candidates.size() && candidates.size() < kMostSetCandidates; ++i) {
     for (const RankedIntervention& one : ranked) {
       const bool is_in = std::any_of(candidates.begin(), candidates.end(),
                                      [&one](const Candidate& c) { return c.ranked == &one; });
       if (!is_in && one.place.has_value() && one.mix.has_value() &&
-          Names(candidates[i].ranked->needs, one.id) && candidates.size() < kMostCandidates) {
-        add(one, CountedSpeedup(one));
+          Names(candidates[i].ranked->needs, one.id) && candidates.size() < kMostSetCandidates) {
+        add(one);
       }
     }
   }
   return candidates;
 }
 
+// Two patches of one field cannot both be in, unless each can be switched: then they take turns.
 void LinkCandidates(std::vector<Candidate>& candidates) {
   for (Candidate& candidate : candidates) {
-    for (const std::string& id : candidate.ranked->needs) {
+    const RankedIntervention& one = *candidate.ranked;
+    for (const std::string& id : one.needs) {
       const auto found =
           std::find_if(candidates.begin(), candidates.end(),
                        [&id](const Candidate& other) { return other.ranked->id == id; });
@@ -90,17 +101,22 @@ void LinkCandidates(std::vector<Candidate>& candidates) {
     }
     for (size_t j = 0; j < candidates.size(); ++j) {
       const RankedIntervention& other = *candidates[j].ranked;
-      if (candidate.ranked != &other &&
-          (Names(candidate.ranked->excludes, other.id) ||
-           Names(other.excludes, candidate.ranked->id) || SetsConflict(*candidate.ranked, other))) {
+      if (&one == &other) {
+        continue;
+      }
+      const bool are_switched =
+          one.switchable == Switchable::kPerBatch && other.switchable == Switchable::kPerBatch;
+      if (Names(one.excludes, other.id) || Names(other.excludes, one.id)) {
         candidate.excludes |= uint32_t{1} << j;
+      } else if (SetsConflict(one, other)) {
+        (are_switched ? candidate.clashes : candidate.excludes) |= uint32_t{1} << j;
       }
     }
   }
 }
 
-// `speedup` over the parts of everything that candidate `index` needs, needs of needs included.
-void SetPart(std::vector<Candidate>& candidates, size_t index, uint32_t& done) {
+// `speedups` over the parts of everything that candidate `index` needs, needs of needs included.
+void SetParts(std::vector<Candidate>& candidates, size_t index, uint32_t& done) {
   done |= uint32_t{1} << index;
   uint32_t closure = candidates[index].needs;
   for (uint32_t before = 0; before != closure;) {
@@ -109,65 +125,76 @@ void SetPart(std::vector<Candidate>& candidates, size_t index, uint32_t& done) {
       closure |= (closure >> j & 1) != 0 ? candidates[j].needs : 0;
     }
   }
-  double below = 1;
+  std::vector<double> parts = candidates[index].speedups;
   for (size_t j = 0; j < candidates.size(); ++j) {
     if (j != index && (closure >> j & 1) != 0) {
       if ((done >> j & 1) == 0) {
-        SetPart(candidates, j, done);
+        SetParts(candidates, j, done);
       }
-      below *= candidates[j].part;
+      for (size_t point = 0; point < parts.size() && !candidates[j].parts.empty(); ++point) {
+        parts[point] /= candidates[j].parts[point];
+      }
     }
   }
-  candidates[index].part = candidates[index].speedup / below;
+  candidates[index].parts = std::move(parts);
 }
 
-struct Score {
-  double gain = 0;  // GPU-hours, or the saved share without economics.
-  double effort_hours = 0;
-};
-
-// False when the set breaks a rule or the budget.
-bool ScoreSet(const std::vector<Candidate>& candidates, uint32_t set, const Campaign& campaign,
-              Score& score) {
-  double time = 1;
-  double cost = 0;
-  score = {};
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if ((set >> i & 1) == 0) {
-      continue;
-    }
-    const Candidate& one = candidates[i];
-    if (one.needs_missing || (one.needs & ~set) != 0 || (one.excludes & set) != 0) {
-      return false;
-    }
-    time *= 1 - ExpectedSaving(one.part, one.ranked->risk);
-    cost += CostGpuHours(one.ranked->effort, campaign.economics);
-    score.effort_hours += one.ranked->effort.likely_hours;
+SetRules RulesOf(const Campaign& campaign) {
+  SetRules rules;
+  for (const Point& point : campaign.points) {
+    rules.time_shares.push_back(point.time_share);
   }
-  if (campaign.budget.effort_hours.has_value() &&
-      score.effort_hours > *campaign.budget.effort_hours) {
-    return false;
-  }
-  score.gain = 1 - time;
-  if (campaign.economics.gpu_hours.has_value()) {
-    score.gain = *campaign.economics.gpu_hours * (1 - time) - cost;
-  }
-  return true;
+  rules.worth = campaign.economics.gpu_hours.value_or(1);
+  rules.effort_hours = campaign.budget.effort_hours;
+  return rules;
 }
 
-uint32_t BestSet(const std::vector<Candidate>& candidates, const Campaign& campaign) {
-  uint32_t best = 0;
-  Score best_score;
-  for (uint32_t set = 1; set < uint32_t{1} << candidates.size(); ++set) {
-    Score score;
-    if (ScoreSet(candidates, set, campaign, score) &&
-        (score.gain > best_score.gain || (score.gain == best_score.gain && score.gain > 0 &&
-                                          score.effort_hours < best_score.effort_hours))) {
-      best = set;
-      best_score = score;
+std::vector<SetCandidate> ToSearch(const std::vector<Candidate>& candidates,
+                                   const Campaign& campaign) {
+  std::vector<SetCandidate> searched;
+  for (const Candidate& one : candidates) {
+    SetCandidate candidate;
+    for (const double part : one.parts) {
+      candidate.time_factors.push_back(1 - ExpectedSaving(part, one.ranked->risk));
+    }
+    candidate.cost = campaign.economics.gpu_hours.has_value()
+                         ? CostGpuHours(one.ranked->effort, campaign.economics)
+                         : 0;
+    candidate.effort_hours = one.ranked->effort.likely_hours;
+    candidate.needs = one.needs;
+    candidate.excludes = one.excludes;
+    candidate.clashes = one.clashes;
+    searched.push_back(std::move(candidate));
+  }
+  return searched;
+}
+
+// What is needed and is no candidate rules out everything above it.
+void DropWithoutNeeds(std::vector<Candidate>& candidates) {
+  while (true) {
+    const auto missing =
+        std::find_if(candidates.begin(), candidates.end(),
+                     [](const Candidate& candidate) { return candidate.needs_missing; });
+    if (missing == candidates.end()) {
+      return;
+    }
+    const std::string id = missing->ranked->id;
+    candidates.erase(missing);
+    for (Candidate& candidate : candidates) {
+      candidate.needs_missing |= Names(candidate.ranked->needs, id);
     }
   }
-  return best;
+}
+
+// Where a step is on, when that is not everywhere.
+std::vector<std::string> OnAt(const Candidate& candidate, uint32_t bit, const BestSet& best) {
+  std::vector<std::string> labels;
+  for (size_t point = 0; point < best.on.size(); ++point) {
+    if ((best.on[point] & bit) != 0 && candidate.ranked->points[point].enabled) {
+      labels.push_back(candidate.ranked->points[point].label);
+    }
+  }
+  return labels.size() == best.on.size() ? std::vector<std::string>{} : labels;
 }
 
 // The chosen in order of place, each after what it needs. Needs in a circle keep order of place.
@@ -208,7 +235,9 @@ std::string Note(size_t num_faster, size_t num_candidates, bool has_budget, doub
     absl::StrAppend(&note, ", of the first ", num_candidates, " of ", num_faster, " by rank");
   }
   return absl::StrCat(
-      note, "; the stack is the product of the single speedups (modelled, not measured together)");
+      note,
+      "; the stack is the product of the single speedups at each point, then mixed by time "
+      "(modelled, not measured together)");
 }
 
 }  // namespace
@@ -216,27 +245,42 @@ std::string Note(size_t num_faster, size_t num_candidates, bool has_budget, doub
 Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Campaign& campaign) {
   size_t num_faster = 0;
   std::vector<Candidate> candidates = CollectCandidates(ranked, num_faster);
+  const size_t num_looked_at = std::min(num_faster, kMostSetCandidates);
   LinkCandidates(candidates);
+  DropWithoutNeeds(candidates);
+  for (Candidate& candidate : candidates) {
+    candidate.needs = candidate.excludes = candidate.clashes = 0;
+  }
+  LinkCandidates(candidates);  // Indices have moved.
   uint32_t done = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if ((done >> i & 1) == 0) {
-      SetPart(candidates, i, done);
+      SetParts(candidates, i, done);
     }
   }
+  const SetRules rules = RulesOf(campaign);
+  const BestSet best = FindBestSet(ToSearch(candidates, campaign), rules);
   Sequence sequence;
-  sequence.note =
-      Note(num_faster, std::min(num_faster, kMostCandidates),
-           campaign.budget.effort_hours.has_value(), campaign.budget.effort_hours.value_or(0));
+  sequence.note = Note(num_faster, num_looked_at, campaign.budget.effort_hours.has_value(),
+                       campaign.budget.effort_hours.value_or(0));
   double effort_hours = 0;
-  double stack = 1;
-  for (const Candidate* one : BuildOrder(candidates, BestSet(candidates, campaign))) {
+  std::vector<double> stack(rules.time_shares.size(), 1.0);
+  for (const Candidate* one : BuildOrder(candidates, best.set)) {
+    const uint32_t bit = uint32_t{1} << (one - candidates.data());
+    std::vector<MixPart> mix;
+    for (size_t point = 0; point < stack.size(); ++point) {
+      stack[point] *= (best.on[point] & bit) != 0 ? one->parts[point] : 1;
+      mix.push_back({rules.time_shares[point], {.estimate = stack[point]}});
+    }
+    const std::optional<SpeedupFigure> stacked = MixSpeedup(mix);
     SequenceStep step;
     step.id = one->ranked->id;
     step.title = one->ranked->title;
     step.effort_hours = one->ranked->effort.likely_hours;
     step.cumulative_effort_hours = effort_hours += step.effort_hours;
     step.speedup = one->ranked->mix->estimate;
-    step.expected_stack = stack *= one->part;
+    step.expected_stack = stacked.has_value() ? stacked->estimate : 1;
+    step.on_at = OnAt(*one, bit, best);
     sequence.steps.push_back(std::move(step));
   }
   if (num_faster > 0 && sequence.steps.empty()) {

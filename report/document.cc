@@ -101,13 +101,15 @@ Section SequenceSection(const Ranking& ranking) {
                            {"stack (measured)", true, 3}};
   int step = 0;
   for (const SequenceStep& one : ranking.sequence) {
-    section.table.rows.push_back({{absl::StrCat(++step), Tone::kMuted},
-                                  {one.id, Tone::kStrong},
-                                  {FormatHours(one.effort_hours)},
-                                  {FormatHours(one.cumulative_effort_hours)},
-                                  {FormatSpeedup(one.speedup), Tone::kGood},
-                                  {FormatSpeedup(one.expected_stack)},
-                                  Known(FormatSpeedup(one.measured_stack))});
+    section.table.rows.push_back(
+        {{absl::StrCat(++step), Tone::kMuted},
+         {one.id, Tone::kStrong,
+          one.on_at.empty() ? "" : absl::StrCat("on at ", absl::StrJoin(one.on_at, ", "))},
+         {FormatHours(one.effort_hours)},
+         {FormatHours(one.cumulative_effort_hours)},
+         {FormatSpeedup(one.speedup), Tone::kGood},
+         {FormatSpeedup(one.expected_stack)},
+         Known(FormatSpeedup(one.measured_stack))});
   }
   return section;
 }

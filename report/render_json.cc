@@ -173,7 +173,8 @@ Json SequenceJson(const Ranking& ranking) {
          {"speedup", Number(step.speedup)},
          {"stack",
           {{"estimate", Number(step.expected_stack)}, {"origin", Word(Origin::kModelled)}}},
-         {"measured_stack", Number(step.measured_stack)}});
+         {"measured_stack", Number(step.measured_stack)},
+         {"on_at", step.on_at}});
   }
   return json;
 }

@@ -74,6 +74,39 @@ TEST(RecommendSequenceTest, TakesAlongANeededOneThatIsNotFasterItself) {
   EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("enabler", "top"));
 }
 
+TEST(RecommendSequenceTest, MultipliesAtEachPointAndThenMixesByTime) {
+  CampaignBuilder builder;  // A quarter of the time is batch 1.
+  builder.Baseline(1000).Measured("small", 2.0, 1.0, 0).Measured("large", 1.0, 1.5, 0);
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("large", "small"));
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, 1 / (0.25 / 2 + 0.75 / 1.5), 1e-9);
+}
+
+TEST(RecommendSequenceTest, SwitchableOnesOfOneFieldTakeTurns) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("small", 2.0, 1.1, 0);
+  builder.last().switchable = Switchable::kPerBatch;
+  builder.last().set = {{.path = "moe.kernel", .value = "fused"}};
+  builder.Measured("large", 1.1, 1.5, 0);
+  builder.last().switchable = Switchable::kPerBatch;
+  builder.last().set = {{.path = "moe.kernel", .value = "cutlass"}};
+  const Ranking ranking = MakeRanking(builder.results());
+  ASSERT_THAT(Ids(ranking), ElementsAre("large", "small"));
+  EXPECT_THAT(ranking.sequence[0].on_at, ElementsAre("decode b64 c4096"));
+  EXPECT_THAT(ranking.sequence[1].on_at, ElementsAre("decode b1 c4096"));
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, 1 / (0.25 / 2 + 0.75 / 1.5), 1e-9);
+}
+
+TEST(RecommendSequenceTest, IsOffWhereItIsSlower) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("a", 2.0, 0.5, 0);
+  builder.last().switchable = Switchable::kPerBatch;
+  const Ranking ranking = MakeRanking(builder.results());
+  ASSERT_THAT(Ids(ranking), ElementsAre("a"));
+  EXPECT_THAT(ranking.sequence[0].on_at, ElementsAre("decode b1 c4096"));
+  EXPECT_NEAR(ranking.sequence[0].expected_stack, 1 / (0.25 / 2 + 0.75), 1e-9);
+}
+
 TEST(RecommendSequenceTest, LeavesOutLossyOnesAndWhatDoesNotEarnItsEffort) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("lossy", 1.5, 1.5, 0);
