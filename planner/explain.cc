@@ -31,6 +31,9 @@ ExplainedLine PlaceLine(const Ranking& ranking, const RankedIntervention& one) {
   std::string text = one.place.has_value()
                          ? absl::StrCat(*one.place, " of ", num_placed)
                          : absl::StrCat("none", one.ranks_apart ? ", it ranks apart" : "");
+  if (one.place_held.has_value()) {
+    absl::StrAppendFormat(&text, " (in %.0f%% of draws)", 100 * *one.place_held);
+  }
   absl::StrAppend(&text, ", ", ranking.order_note);
   return {"place", std::move(text), OriginText(Origin::kModelled, "from the lines below")};
 }

@@ -357,6 +357,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
     ranked.predicted_speedup = ranked.mix->estimate;
   }
   SetQuality(context, ranked);
+  ranked.whole_effort_hours = WholeEffort(context.campaign(), ranked).likely_hours;
   SetGain(context, ranked);
   return ranked;
 }

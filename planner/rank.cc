@@ -14,9 +14,11 @@
 #include "planner/context.h"
 #include "planner/economics.h"
 #include "planner/finish_ranking.h"
+#include "planner/pareto.h"
 #include "planner/rank_rounds.h"
 #include "planner/rounds.h"
 #include "planner/sequence.h"
+#include "planner/stability.h"
 #include "planner/surroundings.h"
 #include "stats/estimate.h"
 #include "stats/judge.h"
@@ -39,31 +41,34 @@ RankingOrder UsedOrder(RankingOrder asked, const Economics& economics) {
                                                                              : asked;
 }
 
-// `worth` an hour; work that takes no time is worth more than any that does.
-double PerHour(double worth, double hours) {
-  if (hours > 0) {
-    return worth / hours;
+double KeyOf(const RankedIntervention& one, RankingOrder order, const Economics& economics) {
+  if (order == RankingOrder::kPareto) {
+    return one.pareto_layer.has_value() ? -*one.pareto_layer : std::numeric_limits<int>::min();
   }
-  return worth == 0 ? 0 : std::copysign(std::numeric_limits<double>::infinity(), worth);
+  return RankingKey(order, CountedSpeedup(one), one.whole_effort_hours, one.risk, economics);
 }
 
-double KeyOf(const RankedIntervention& one, RankingOrder order) {
-  const double counted = CountedSpeedup(one);
-  switch (order) {
-    case RankingOrder::kNetGain:
-      return one.gain.has_value() ? one.gain->net_gpu_hours : counted;
-    case RankingOrder::kImpact:
-      return counted;
-    case RankingOrder::kPerHour:
-      return PerHour(
-          one.gain.has_value() ? one.gain->net_gpu_hours : ExpectedSaving(counted, one.risk),
-          one.effort.likely_hours);
+// Among those with a place: what nothing else beats in both effort and speedup, and so on.
+void SetParetoLayers(std::vector<RankedIntervention>& interventions) {
+  std::vector<CostAndSpeedup> options;
+  std::vector<RankedIntervention*> placed;
+  for (RankedIntervention& one : interventions) {
+    if (GroupOf(one) == Group::kPlaced) {
+      options.push_back({one.whole_effort_hours, CountedSpeedup(one)});
+      placed.push_back(&one);
+    }
   }
-  return 0;
+  const std::vector<int> layers = ParetoLayers(options);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] > 0) {
+      placed[i]->pareto_layer = layers[i];
+    }
+  }
 }
 
 // Larger is better for the first two, smaller for the rest.
-bool ComesBefore(const RankedIntervention& a, const RankedIntervention& b, RankingOrder order) {
+bool ComesBefore(const RankedIntervention& a, const RankedIntervention& b, RankingOrder order,
+                 const Economics& economics) {
   const Group group_a = GroupOf(a);
   const Group group_b = GroupOf(b);
   if (group_a != group_b) {
@@ -72,10 +77,13 @@ bool ComesBefore(const RankedIntervention& a, const RankedIntervention& b, Ranki
   if (group_a == Group::kUnplaced) {
     return std::tie(a.standing, a.id) < std::tie(b.standing, b.id);
   }
-  const double key_a = KeyOf(a, order);
-  const double key_b = KeyOf(b, order);
+  const double key_a = KeyOf(a, order, economics);
+  const double key_b = KeyOf(b, order, economics);
   if (key_a != key_b) {
     return key_a > key_b;
+  }
+  if (order == RankingOrder::kPareto && a.whole_effort_hours != b.whole_effort_hours) {
+    return a.whole_effort_hours < b.whole_effort_hours;
   }
   const double counted_a = CountedSpeedup(a);
   const double counted_b = CountedSpeedup(b);
@@ -106,6 +114,11 @@ std::string OrderNote(RankingOrder asked, RankingOrder used) {
       break;
     case RankingOrder::kPerHour:
       note = "by gain per engineer-hour";
+      break;
+    case RankingOrder::kPareto:
+      note =
+          "the Pareto front of effort and speedup first, then the front of the rest; in a front "
+          "the least effort first";
       break;
   }
   if (asked != used) {
@@ -199,11 +212,15 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   for (size_t i = 0; i < campaign.interventions.size(); ++i) {
     ranking.interventions.push_back(JudgeIntervention(context, i, loads));
   }
+  SetParetoLayers(ranking.interventions);
   std::stable_sort(ranking.interventions.begin(), ranking.interventions.end(),
-                   [&ranking](const RankedIntervention& a, const RankedIntervention& b) {
-                     return ComesBefore(a, b, ranking.order);
+                   [&](const RankedIntervention& a, const RankedIntervention& b) {
+                     return ComesBefore(a, b, ranking.order, campaign.economics);
                    });
   SetPlaces(ranking.interventions);
+  SetStability(campaign,
+               {.order = ranking.order, .interval_confidence = context.interval_confidence},
+               ranking.interventions);
   Sequence sequence = RecommendSequence(ranking.interventions, campaign);
   ranking.sequence = std::move(sequence.steps);
   ranking.sequence_note = std::move(sequence.note);

@@ -72,11 +72,14 @@ struct PointResult {
 
 // One intervention over the whole mix.
 struct RankedIntervention {
-  std::optional<int> place;  // 1, 2, 3 ... without a gap; absent: n/a, `reason` says why.
+  std::optional<int> place;          // 1, 2, 3 ... without a gap; absent: n/a, `reason` says why.
+  std::optional<double> place_held;  // Share of draws that give it this place (stability.h).
+  std::optional<int> pareto_layer;  // 1: nothing placed is cheaper and faster; only of faster ones.
   std::string id;
   std::string title;
   int tier = 1;
   Effort effort;
+  double whole_effort_hours = 0;  // Likely, with that of everything it needs.
   Risk risk = Risk::kMedium;
   Quality quality = Quality::kExact;
   Switchable switchable = Switchable::kDeployment;
@@ -203,9 +206,10 @@ struct StackSummary {
   std::vector<LeftOutPart> left_out;
 };
 
-enum class RankingOrder { kNetGain, kImpact, kPerHour };
-LASTFLOP_ENUM_WORDS(RankingOrder, 3, {RankingOrder::kNetGain, "net_gain"},
-                    {RankingOrder::kImpact, "impact"}, {RankingOrder::kPerHour, "per_hour"});
+enum class RankingOrder { kNetGain, kImpact, kPerHour, kPareto };
+LASTFLOP_ENUM_WORDS(RankingOrder, 4, {RankingOrder::kNetGain, "net_gain"},
+                    {RankingOrder::kImpact, "impact"}, {RankingOrder::kPerHour, "per_hour"},
+                    {RankingOrder::kPareto, "pareto"});
 
 struct Ranking {
   std::string campaign_id;

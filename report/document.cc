@@ -123,7 +123,9 @@ Section RankingSection(const Ranking& ranking) {
                            ", so that the verdicts of all comparisons hold together at ",
                            absl::StrFormat("%.4g%%", 100 * ranking.confidence),
                            "; the minimum effect is ",
-                           absl::StrFormat("%.4g%%", 100 * ranking.min_effect), "."),
+                           absl::StrFormat("%.4g%%", 100 * ranking.min_effect),
+                           ". \"Place held\" is the share of draws of efforts and speedups within "
+                           "their intervals that leave a place as it is."),
       .table = {},
       .items = {}};
   section.table.columns = {
@@ -132,7 +134,8 @@ Section RankingSection(const Ranking& ranking) {
       {"claim verdict", false, 1}, {"ceiling", true, 5},       {"net gain (GPU-h)", true, 2},
       {"effort", true, 3},         {"risk", false, 7},         {"break-even (GPU-h)", true, 6},
       {"per hour", true, 6},       {"pairs", true, 8},         {"tier", true, 8},
-      {"quality", false, 9},       {"fidelity", false, 9}};
+      {"quality", false, 9},       {"fidelity", false, 9},     {"place held", true, 5},
+      {"Pareto", false, 8}};
   for (const RankedIntervention& one : ranking.interventions) {
     const Tone name = one.place.has_value() ? Tone::kStrong : Tone::kMuted;
     section.table.rows.push_back(
@@ -153,7 +156,9 @@ Section RankingSection(const Ranking& ranking) {
          {absl::StrCat(one.tier)},
          {std::string(ToWord(one.quality))},
          {std::string(ToWord(one.fidelity)),
-          one.fidelity == Fidelity::kFull ? Tone::kPlain : Tone::kUnsure}});
+          one.fidelity == Fidelity::kFull ? Tone::kPlain : Tone::kUnsure},
+         Known(FormatPercent(one.place_held)),
+         {one.pareto_layer == 1 ? "front" : "", Tone::kGood}});
   }
   return section;
 }

@@ -15,7 +15,8 @@ constexpr char kHeader[] =
     "campaign,place,id,title,tier,effort_hours,risk,quality,claim_low,claim_high,claim_of,"
     "claim_verdict,point,time_share,standing,effect,speedup,low,high,pairs,origin,"
     "baseline_us,variant_us,baseline_tokens_per_s,variant_tokens_per_s,ceiling,"
-    "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason,round,role\r\n";
+    "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason,round,role,place_held,"
+    "pareto_layer\r\n";
 
 // Fields of one row, in the order of the header. What is not known is an empty field.
 class Row {
@@ -57,9 +58,12 @@ void AddFigure(const std::optional<SpeedupFigure>& figure, Row& row) {
   row.Text(figure.has_value() ? ToWord(figure->origin) : "");
 }
 
-void EndRow(std::optional<int> round, absl::string_view role, Row& row) {
+void EndRow(std::optional<int> round, absl::string_view role, std::optional<double> place_held,
+            std::optional<int> pareto_layer, Row& row) {
   row.Number(round.has_value() ? std::optional<double>(*round) : std::nullopt);
   row.Text(role);
+  row.Number(place_held);
+  row.Number(pareto_layer.has_value() ? std::optional<double>(*pareto_layer) : std::nullopt);
 }
 
 std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
@@ -79,7 +83,8 @@ std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
   row.Text(ToWord(one.fidelity));
   row.Number(one.error);
   row.Text(one.reason);
-  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", row);
+  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", one.place_held,
+         one.pareto_layer, row);
   return row.Line();
 }
 
@@ -102,7 +107,8 @@ std::string PointLine(const Ranking& ranking, const RankedIntervention& one,
   row.Text(ToWord(point.fidelity));
   row.Number(point.error);
   row.Text(point.reason);
-  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", row);
+  EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", one.place_held,
+         one.pareto_layer, row);
   return row.Line();
 }
 
@@ -129,7 +135,7 @@ std::string RoundLine(const Ranking& ranking, const std::string& id,
     row.Text("");
   }
   row.Text(reason);
-  EndRow(round, role, row);
+  EndRow(round, role, std::nullopt, std::nullopt, row);
   return row.Line();
 }
 

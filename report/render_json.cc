@@ -107,6 +107,8 @@ Json InterventionJson(const RankedIntervention& one) {
   json["claim_verdict"] = Word(one.claim_verdict);
   json["claim_reason"] = one.claim_reason;
   json["reason"] = one.reason;
+  json["place_held"] = Number(one.place_held);
+  json["pareto_layer"] = one.pareto_layer.has_value() ? Json(*one.pareto_layer) : Json(nullptr);
   json["choice"] = one.choice;
   json["choice_method"] = one.choice_method;
   json["predicted"] = Number(one.predicted_speedup);

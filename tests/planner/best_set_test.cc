@@ -23,7 +23,9 @@ std::vector<SetCandidate> SomeCandidates(size_t count, size_t num_points, uint64
     one.cost = 60 * Uniform(seed, ++index);
     one.effort_hours = 1 + 40 * Uniform(seed, ++index);
   }
-  const auto pick = [&] { return static_cast<size_t>(Uniform(seed, ++index) * count); };
+  const auto pick = [&] {
+    return static_cast<size_t>(Uniform(seed, ++index) * static_cast<double>(count));
+  };
   for (size_t i = 0; i < count / 3; ++i) {
     const size_t a = pick();
     const size_t b = pick();

@@ -69,6 +69,10 @@ RankedIntervention Measured(int place, std::string id, const SpeedupFigure& mix,
   one.ceiling = 1.6;
   one.gain = Gain{.net_gpu_hours = net_gain, .low = net_gain - 400, .high = net_gain + 400};
   one.gain_per_hour = net_gain / 24;
+  one.place_held = 1 - 0.125 * place;
+  if (effect == Effect::kFaster) {
+    one.pareto_layer = 1;
+  }
   one.points = {MeasuredPoint(0, mix, effect, 4000), MeasuredPoint(1, mix, effect, 16000)};
   return one;
 }
@@ -242,6 +246,8 @@ Ranking ExampleRanking() {
   RankedIntervention lossy =
       Measured(4, "opportunistic-experts", Figure(1.32, 0.01, 90), Effect::kFaster, 9000);
   lossy.place.reset();
+  lossy.place_held.reset();
+  lossy.pareto_layer.reset();
   lossy.ranks_apart = true;
   lossy.quality = Quality::kLossy;
   lossy.error = 0.043;
