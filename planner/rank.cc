@@ -15,6 +15,7 @@
 #include "planner/economics.h"
 #include "planner/finish_ranking.h"
 #include "planner/pareto.h"
+#include "planner/predict_measured.h"
 #include "planner/rank_rounds.h"
 #include "planner/rounds.h"
 #include "planner/sequence.h"
@@ -227,6 +228,7 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.environment = EnvironmentOf(context);
   ranking.assumptions = AssumptionsOf(campaign);
   ranking.warnings = WarningsOf(context);
+  PredictMeasured(context, ranking);
   ranking.answer = AnswerOf(ranking);
   return ranking;
 }
