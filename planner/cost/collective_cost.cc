@@ -41,7 +41,8 @@ absl::StatusOr<TimeEstimate> EstimateAllReduce(const Op& op, const AllReduceShap
   const OpCurve& curve = curves.of[static_cast<size_t>(OpFamily::kNcclAllReduce)];
   const double transfer = op.work.link_bytes / (curve.byte_share * rates.link_bytes_per_us);
   if (rates.is_curves_machine && shape.ranks == 2) {
-    return Spread(curve.latency_us + transfer, curve.scatter, curve.origin);
+    return Spread(curve.latency_us + curves.gap_us_per_nccl + transfer, curve.scatter,
+                  curve.origin);
   }
   if (machine.collective_latency_us.has_value()) {
     LASTFLOP_ASSIGN_OR_RETURN(const double us, ModelledCollectiveMicros(op, machine));

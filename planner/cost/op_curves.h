@@ -72,6 +72,8 @@ struct OpCurves {
   // A step's kernels without a CUDA graph, and with one a layer: measured per op and per layer.
   double gap_us_per_op = 0;
   double gap_us_per_layer = 0;
+  // After a NCCL kernel: the next one starts when it has ended, not while it ends.
+  double gap_us_per_nccl = 0;
   double step_us = 0;  // Once a step: what no op claims.
 };
 

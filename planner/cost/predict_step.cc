@@ -104,7 +104,7 @@ struct StepPredictor::Stage {
     auto place = std::find_if(ops->begin(), ops->end(),
                               [&](const PredictedOp& other) { return other.op == op.name; });
     if (place == ops->end()) {
-      place = ops->insert(place, {.op = op.name, .category = op.category});
+      place = ops->insert(place, {.op = op.name, .category = op.category, .family = FamilyOf(op)});
       place->time.origin = time.origin;
     }
     place->time.us += times * time.us;

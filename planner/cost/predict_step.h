@@ -27,6 +27,7 @@ struct PredictedPart {
 struct PredictedOp {
   std::string op;
   OpCategory category = OpCategory::kOther;
+  OpFamily family = OpFamily::kGemm;
   TimeEstimate time;
   double floor_us = 0;
 };
