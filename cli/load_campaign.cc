@@ -1,13 +1,14 @@
 #include "cli/load_campaign.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "cli/read_file.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
 #include "spec/campaign_reader.h"
 #include "spec/model_reader.h"
+#include "spec/text_file.h"
 #include "step/make_step.h"
 
 namespace lastflop {
@@ -68,13 +69,16 @@ absl::Status CheckFidelity(const Campaign& campaign, absl::string_view backend) 
 }
 
 absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
-  LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadWholeFile(flags.file));
+  // Read once: it may be a pipe.
+  LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadTextFile(flags.file, kMaxCampaignBytes));
   std::vector<std::string> overrides = flags.overrides;
   if (flags.no_prune) {
     overrides.push_back("measure.prune=false");
   }
-  LASTFLOP_ASSIGN_OR_RETURN(Campaign campaign,
-                            ReadCampaignFile(flags.file, overrides, MakeHooks()));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      Campaign campaign,
+      ReadCampaign(source, flags.file, std::filesystem::path(flags.file).parent_path().string(),
+                   overrides, MakeHooks()));
   if (!flags.fidelity.empty()) {
     campaign.fidelity = FromWord<Fidelity>(flags.fidelity);
   }

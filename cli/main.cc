@@ -123,7 +123,17 @@ int Main(int argc, char** argv) {
   return Dispatch(app, flags, io);
 }
 
+// The exit code, unless what was written did not arrive (a full disk).
+int CheckOutput(int code) {
+  std::cout.flush();
+  if (std::cout.good()) {
+    return code;
+  }
+  std::cerr << "lastflop: stdout cannot be written: what was printed is not whole\n";
+  return kExitInternal;
+}
+
 }  // namespace
 }  // namespace lastflop
 
-int main(int argc, char** argv) { return lastflop::Main(argc, argv); }
+int main(int argc, char** argv) { return lastflop::CheckOutput(lastflop::Main(argc, argv)); }

@@ -23,6 +23,11 @@ absl::StatusOr<std::string> WriteOutputFile(const std::string& out, absl::string
   if (!error && std::filesystem::is_directory(path, error)) {
     path /= absl::StrCat(SafeFileName(name), ".", extension);
   }
+  path = std::filesystem::weakly_canonical(path, error);  // A link stays one.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--out ", path.string(), ": is no regular file; without --out it goes to stdout"));
+  }
   const std::string fresh = absl::StrCat(path.string(), ".", getpid(), ".new");
   std::ofstream file(fresh, std::ios::binary);
   file << text;

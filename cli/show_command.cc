@@ -1,3 +1,4 @@
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "common/campaign_results.h"
 #include "common/exit_codes.h"
 #include "common/status_macros.h"
+#include "planner/trial_speedups.h"
 #include "report/format.h"
 
 namespace lastflop {
@@ -18,6 +20,7 @@ namespace {
 ShownCampaign ShownFrom(const CampaignResults& results) {
   ShownCampaign shown;
   shown.summary = Summarize(results);
+  const std::map<std::string, double> speedups = TrialSpeedups(results);
   for (const TrialRecord& trial : results.trials) {
     TrialLine line{
         .trial_id = trial.spec.trial_id,
@@ -28,6 +31,9 @@ ShownCampaign ShownFrom(const CampaignResults& results) {
         .reason = trial.reason};
     for (const AttemptRecord& attempt : results.attempts) {
       line.num_attempts += attempt.result.trial_id == trial.spec.trial_id ? 1 : 0;
+    }
+    if (const auto found = speedups.find(line.trial_id); found != speedups.end()) {
+      line.speedup = found->second;
     }
     shown.trials.push_back(std::move(line));
   }

@@ -115,6 +115,11 @@ absl::StatusOr<SubmitAnswer> Engine::Submit(const Submission& submission) {
                             campaigns_.FindSubmission(submission.submission_id));
   if (earlier.has_value()) {
     LASTFLOP_ASSIGN_OR_RETURN(const CampaignResults results, ReadCampaign(database_, *earlier));
+    if (ToJson(results.campaign) != ToJson(submission.campaign)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("submission id ", submission.submission_id, " is campaign ", *earlier,
+                       ", which is another one: an id repeats one submission only"));
+    }
     return SubmitAnswer{*earlier, static_cast<int>(results.trials.size())};
   }
   LASTFLOP_RETURN_IF_ERROR(CheckRunnable(submission.campaign));

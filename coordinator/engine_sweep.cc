@@ -19,9 +19,14 @@ std::string Seconds(std::chrono::milliseconds duration) {
   return absl::StrCat(static_cast<double>(duration.count()) / 1000, " s");
 }
 
+// Workers that take their time to connect use up no budget: else a campaign could end, and be
+// resumed, for ever without an attempt.
 bool IsOverBudget(const CampaignRun& run, int64_t now_ms) {
   const std::optional<std::chrono::milliseconds>& wall = run.results.campaign.budget.wall;
-  return wall.has_value() && now_ms - run.wall_from_ms >= wall->count();
+  const bool has_begun = std::any_of(
+      run.results.attempts.begin(), run.results.attempts.end(),
+      [&run](const AttemptRecord& attempt) { return attempt.leased_at_ms >= run.resumed_at_ms; });
+  return wall.has_value() && has_begun && now_ms - run.wall_from_ms >= wall->count();
 }
 
 bool HasOpenAttempt(const CampaignRun& run) {

@@ -138,6 +138,9 @@ void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(c
 
 absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode,
                                         std::chrono::milliseconds busy_timeout) {
+  if (path.empty()) {
+    return absl::InvalidArgumentError("--db: the name of the database is empty");
+  }
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": is a folder, not a database"));
   }

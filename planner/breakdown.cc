@@ -126,6 +126,12 @@ std::optional<StepBreakdown> MergeBreakdowns(std::span<const AttemptResult* cons
   return breakdown;
 }
 
+bool IsOfAnotherStep(double breakdown_us, double timed_us) {
+  constexpr double kLargeRatio = 1.25;
+  return breakdown_us > 0 && timed_us > 0 &&
+         std::max(breakdown_us / timed_us, timed_us / breakdown_us) > kLargeRatio;
+}
+
 std::vector<BreakdownShare> MixBreakdown(std::span<const BaselinePoint> points,
                                          std::optional<double>& step_us) {
   step_us.reset();

@@ -25,6 +25,10 @@ struct StepBreakdown {
 // share never passes 100%. Absent when no attempt carries one.
 std::optional<StepBreakdown> MergeBreakdowns(std::span<const AttemptResult* const> results);
 
+// Whether the step that was broken down is too far (25%: timing every op apart costs some, and no
+// more) from the one that was timed to say anything about it. No time: it is not.
+bool IsOfAnotherStep(double breakdown_us, double timed_us);
+
 // The average step of serving: points weighted by how many steps their time share holds. A share is
 // then the part of serving time. Absent when a point has none. `step_us` returns its time.
 std::vector<BreakdownShare> MixBreakdown(std::span<const BaselinePoint> points,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/plan_quality.h"
+#include "planner/breakdown.h"
 #include "planner/ceiling.h"
 #include "planner/context.h"
 #include "planner/economics.h"
@@ -100,6 +101,10 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   const Ceiling ceiling = MakeCeiling(*input, "step");
   result.ceiling = ceiling.speedup;
   result.ceiling_arithmetic = ceiling.arithmetic;
+  const std::optional<double> timed_us = context.baseline[index].step_us;
+  if (IsOfAnotherStep(context.breakdowns[index]->step_us, timed_us.value_or(0))) {
+    return;  // It calls no claim impossible.
+  }
   judged.claim_ceiling = ceiling.speedup;
   if (intervention.claim.has_value() && intervention.claim->of != "step") {
     judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of).speedup;

@@ -26,6 +26,19 @@ bool IsAccepted(const AttemptRecord& attempt, const TrialRecord& trial) {
          !attempt.result.failure.has_value();
 }
 
+// Mean time of the baseline's samples; 0 without any.
+double BaselineMicros(const std::vector<const AttemptResult*>& attempts) {
+  double sum_us = 0;
+  double num_samples = 0;
+  for (const AttemptResult* attempt : attempts) {
+    for (const PairSample& sample : attempt->samples) {
+      sum_us += sample.pair.baseline_us;
+      num_samples += 1;
+    }
+  }
+  return num_samples > 0 ? sum_us / num_samples : 0;
+}
+
 // The measured breakdown of the round's baseline at each point.
 std::vector<std::optional<StepBreakdown>> BreakdownsOf(const CampaignResults& results, int round) {
   std::vector<std::optional<StepBreakdown>> breakdowns(results.campaign.points.size());
@@ -41,6 +54,10 @@ std::vector<std::optional<StepBreakdown>> BreakdownsOf(const CampaignResults& re
       }
     }
     breakdowns[point] = MergeBreakdowns(attempts);
+    if (breakdowns[point].has_value() &&
+        IsOfAnotherStep(breakdowns[point]->step_us, BaselineMicros(attempts))) {
+      breakdowns[point].reset();  // No ground to leave a measurement out, or to call a claim wrong.
+    }
   }
   return breakdowns;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/plan.h"
+#include "planner/breakdown.h"
 #include "planner/drift.h"
 #include "planner/economics.h"
 
@@ -17,7 +18,6 @@ namespace {
 
 constexpr size_t kMostValues = 4;  // Of one key side by side; clocks and the like vary.
 constexpr double kLargeDetectableEffect = 0.1;  // Most claims are of less than twice this.
-constexpr double kLargeStepRatio = 1.25;        // Timing every op apart costs some, and no more.
 
 // Collects warnings in order, each once.
 class WarningList {
@@ -71,11 +71,10 @@ void AddQuality(const BaselinePoint& point, WarningList& warnings) {
                                  100 * *point.detectable_effect));
   }
   if (point.step_us.has_value() && !point.breakdown.empty()) {
-    const double ratio = point.breakdown_step_us / *point.step_us;
-    if (std::max(ratio, 1 / ratio) > kLargeStepRatio) {
+    if (IsOfAnotherStep(point.breakdown_step_us, *point.step_us)) {
       warnings.Add(absl::StrFormat(
           "at %s the step of the breakdown took %.1f us and the timed one %.1f us: shares and "
-          "ceilings may not hold",
+          "ceilings may not hold, and settle nothing",
           point.label, point.breakdown_step_us, *point.step_us));
     }
   }

@@ -329,7 +329,7 @@ Section PredictionSection(const Ranking& ranking) {
                            {"measured", true, 0},
                            {"error", true, 0}};
   for (const RankedIntervention& one : ranking.interventions) {
-    if (one.predicted_speedup.has_value()) {
+    if (one.predicted_speedup.has_value() && one.standing == Standing::kMeasured) {
       section.table.rows.push_back({{one.id, Tone::kStrong},
                                     {FormatSpeedup(one.predicted_speedup)},
                                     Known(FormatFigure(one.mix)),
@@ -338,7 +338,7 @@ Section PredictionSection(const Ranking& ranking) {
   }
   if (section.table.rows.empty()) {
     section.table = {};
-    section.note = "n/a: nothing was predicted.";
+    section.note = "n/a: nothing was both predicted and measured.";
   }
   return section;
 }

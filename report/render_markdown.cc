@@ -22,8 +22,9 @@ void AppendTable(const Table& table, std::string& out) {
     out += "|";
     for (const Cell& cell : row) {
       const std::string text = EscapeMarkdown(cell.text);
-      absl::StrAppend(&out, " ", cell.tone == Tone::kGood ? absl::StrCat("**", text, "**") : text,
-                      " |");
+      absl::StrAppend(
+          &out, " ",
+          cell.tone == Tone::kGood && !text.empty() ? absl::StrCat("**", text, "**") : text, " |");
     }
     out += "\n";
   }

@@ -24,7 +24,6 @@
 namespace lastflop {
 namespace {
 
-constexpr size_t kMaxBytes = 4 << 20;
 constexpr int64_t kFewLaunches = 3;  // Fewer do not show the spread between processes.
 constexpr NumberRange kShareOfOne{
     .low = 0, .high = 1, .low_exclusive = true, .high_exclusive = true};
@@ -253,7 +252,7 @@ absl::StatusOr<Campaign> ReadCampaign(absl::string_view text, const std::string&
 absl::StatusOr<Campaign> ReadCampaignFile(const std::string& path,
                                           const std::vector<std::string>& overrides,
                                           const CampaignHooks& hooks) {
-  LASTFLOP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxBytes));
+  LASTFLOP_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxCampaignBytes));
   return ReadCampaign(text, path, std::filesystem::path(path).parent_path().string(), overrides,
                       hooks);
 }

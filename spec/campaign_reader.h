@@ -37,6 +37,9 @@ absl::StatusOr<Campaign> ReadCampaignFile(const std::string& path,
                                           const std::vector<std::string>& overrides,
                                           const CampaignHooks& hooks);
 
+// Largest campaign file, in bytes.
+inline constexpr size_t kMaxCampaignBytes = size_t{4} << 20;
+
 // The same of text; `directory` is where the paths in it start.
 absl::StatusOr<Campaign> ReadCampaign(absl::string_view text, const std::string& file_name,
                                       const std::string& directory,

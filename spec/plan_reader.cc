@@ -376,6 +376,12 @@ absl::Status CheckNothingIdle(const Plan& plan) {
   if (plan.speculative.draft_tokens == 0 && plan.speculative != Speculative{}) {
     return idle("decode.speculative", "decode.speculative.draft_tokens >= 1");
   }
+  constexpr int64_t kMostDrafts = 1024;
+  if (plan.speculative.draft_tokens > kMostDrafts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("decode.speculative.draft_tokens: ", plan.speculative.draft_tokens,
+                     " must be at most ", kMostDrafts));
+  }
   if (!plan.engine_result.empty() && plan.engine.empty()) {
     return idle("engine.result", "engine.command");
   }

@@ -165,9 +165,16 @@ absl::StatusOr<std::chrono::milliseconds> ParseDuration(const YamlValue& value) 
 }
 
 absl::StatusOr<double> ParseEffortHours(const YamlValue& value) {
-  return ParseWithUnit(
-      value, {{"m", 1.0 / 60}, {"h", 1}, {"d", 8}, {"w", 40}},
-      "working time > 0 with its unit: 30m, 1h, 2d (8 h a day) or 3w (5 d a week)");
+  constexpr double kMostHours = 1e7;  // 5,000 people for a year.
+  const std::string rule =
+      "working time > 0 with its unit: 30m, 1h, 2d (8 h a day) or 3w (5 d a week)";
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const double hours,
+      ParseWithUnit(value, {{"m", 1.0 / 60}, {"h", 1}, {"d", 8}, {"w", 40}}, rule));
+  if (hours > kMostHours) {
+    return Refuse(value, absl::StrCat(rule, ", at most ", kMostHours, " hours"));
+  }
+  return hours;
 }
 
 }  // namespace lastflop

@@ -48,6 +48,17 @@ TEST_F(OutputFileTest, ReplacesAFileAsAWholeAndLeavesNothingBeside) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
 }
 
+TEST_F(OutputFileTest, LeavesDevicesAndLinksWhatTheyAre) {
+  EXPECT_EQ(WriteOutputFile("/dev/null", "x", "md", "text").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  fs::create_symlink(folder_ / "target.md", folder_ / "link.md");
+  ASSERT_TRUE(WriteOutputFile((folder_ / "target.md").string(), "x", "md", "old").ok());
+  ASSERT_TRUE(WriteOutputFile((folder_ / "link.md").string(), "x", "md", "new").ok());
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link.md"));
+  EXPECT_EQ(Content((folder_ / "target.md").string()), "new");
+}
+
 TEST_F(OutputFileTest, SaysWhereItCannotWrite) {
   const auto path = WriteOutputFile((folder_ / "no" / "such" / "file").string(), "x", "md", "text");
   EXPECT_EQ(path.status().code(), absl::StatusCode::kInvalidArgument);

@@ -108,6 +108,22 @@ TEST_F(EngineTest, TheSameSubmissionIsOneCampaignAndTheSameFileAgainAnother) {
   Submission other = submission;
   other.submission_id = "t";
   EXPECT_NE(engine_->Submit(other)->campaign_id, first->campaign_id);
+  other.submission_id = "s";
+  other.campaign.name = "another one";
+  EXPECT_EQ(engine_->Submit(other).status().code(), absl::StatusCode::kInvalidArgument)
+      << "it would be lost silently";
+}
+
+TEST_F(EngineTest, AWallBudgetIsNotUsedUpBeforeAnythingCouldRun) {
+  Campaign campaign = SomeCampaignOf(0);
+  campaign.budget.wall = milliseconds(3000);
+  const std::string id = Submit(campaign);
+  clock_.Advance(milliseconds(10000));  // Workers that take long to start.
+  Sweep();
+  EXPECT_EQ(Results(id).state, CampaignState::kRunning);
+  const SessionId w0 = Connect("w0");
+  Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
 }
 
 TEST_F(EngineTest, RefusesWhatItCannotRunBeforeAnythingIsStored) {

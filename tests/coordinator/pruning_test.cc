@@ -38,6 +38,10 @@ class PruningTest : public EngineFixture {
     result.breakdown.push_back(
         {.category = OpCategory::kAttention, .op = "rest", .us = 10000, .count = 1});
     result.breakdown_step_us = 10000;
+    for (PairSample& sample : result.samples) {
+      sample.pair.baseline_us = 10000;
+      sample.pair.variant_us = 9000;
+    }
     return result;
   }
 

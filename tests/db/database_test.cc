@@ -100,6 +100,15 @@ TEST(DatabaseTest, AFullDiskIsResourceExhausted) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
+TEST(DatabaseTest, ANamelessFileAndAFolderAreNoDatabases) {
+  EXPECT_EQ(Database::Open("", Database::Mode::kReadWrite).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const Database::Mode mode : {Database::Mode::kReadWrite, Database::Mode::kReadOnly}) {
+    EXPECT_EQ(Database::Open(testing::TempDir(), mode).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+}
+
 TEST(DatabaseTest, AReadOnlyFileIsSaidToBeOne) {
   const TemporaryFile file("x.db");
   { Open(file.path()).ExecuteScript("CREATE TABLE t (a TEXT) STRICT").IgnoreError(); }

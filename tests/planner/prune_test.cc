@@ -124,6 +124,22 @@ TEST_F(DecidePruningTest, BoundsAllReduceWorkByItsShareOfTheStep) {
   }
 }
 
+TEST_F(DecidePruningTest, SettlesNothingByABreakdownOfAnotherStep) {
+  Add("one-shot", "collectives.all_reduce", "one_shot").claim = Claim{.low = 3, .source = "ad"};
+  Expand();
+  MeasureBaseline(OpCategory::kCollective, 0.001);
+  AttemptResult& baseline = results_.attempts.back().result;
+  baseline.samples.assign(2, {});
+  for (const auto& [timed_us, is_pruned] : {std::pair(9000.0, true), {6400.0, false}}) {
+    for (PairSample& sample : baseline.samples) {
+      sample.pair.baseline_us = timed_us;
+    }
+    const PruneDecision decision = DecidePruning(results_);
+    EXPECT_EQ(!decision.trials.empty(), is_pruned) << timed_us;
+    EXPECT_EQ(!decision.impossible.empty(), is_pruned) << timed_us;
+  }
+}
+
 TEST_F(DecidePruningTest, KeepsWhatIsNeededWhatRanAndWhatHasNoCeiling) {
   Add("one-shot", "collectives.all_reduce", "one_shot");
   Add("graph", "launch.graph", "full");

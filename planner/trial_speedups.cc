@@ -1,4 +1,4 @@
-#include "coordinator/trial_speedups.h"
+#include "planner/trial_speedups.h"
 
 namespace lastflop {
 
