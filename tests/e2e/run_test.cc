@@ -237,7 +237,7 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   EXPECT_EQ(nobody.Wait(), 4) << nobody.Err();
   Program missing(folder.path(), "lastflop", {"validate", folder.path() + "/missing.yaml"});
   EXPECT_EQ(missing.Wait(), 2);
-  EXPECT_THAT(missing.Err(), HasSubstr("missing.yaml: cannot be read"));
+  EXPECT_THAT(missing.Err(), HasSubstr("missing.yaml: cannot be opened"));
   Program no_source(folder.path(), "lastflop", {"report"});
   EXPECT_EQ(no_source.Wait(), 2);
   Program worker(folder.path(), "lastflop-worker", {"--server", "unix:/nowhere", "--device", "x"});
