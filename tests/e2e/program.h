@@ -20,7 +20,7 @@ class Program {
 
   // Waits for the end: the exit code, or minus the signal's number. -1000 when it has not ended
   // within `timeout`: it is killed then.
-  int Wait(std::chrono::seconds timeout = std::chrono::seconds(120));
+  int Wait(std::chrono::seconds timeout = std::chrono::seconds(300));
 
   void Signal(int number) const;
   pid_t pid() const { return pid_; }
