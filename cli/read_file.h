@@ -6,7 +6,7 @@
 
 namespace lastflop {
 
-// The bytes of a file. NotFound or PermissionDenied with the path and the system's reason.
+// The bytes of an input file of the command line, 256 MiB at most. Errors: as ReadTextFile().
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
 
 }  // namespace lastflop

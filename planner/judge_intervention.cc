@@ -309,7 +309,8 @@ void SetGain(const RankingContext& context, RankedIntervention& ranked) {
   }
 }
 
-// Lossy interventions rank apart unless their error is known and within the budget.
+// The largest error of the points. Lossy interventions rank apart unless it is known and within the
+// budget.
 void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
   for (const PointResult& point : ranked.points) {
     if (point.error.has_value()) {

@@ -17,9 +17,8 @@ struct NextRound {
 // Pure: the same results give the same answer, whoever asks after whatever restart. In turn:
 //
 // - The best of the round, by the campaign's own ranking, of what is proven faster, worth its
-// effort
-//   and within budget.effort, is measured again on fresh seeds: its confirmation takes the place of
-//   what it was selected on, which may make another one the best.
+//   effort and within budget.effort, is measured again on fresh seeds: its confirmation takes the
+//   place of what it was selected on, which may make another one the best.
 // - One that is the best with its confirmation is accepted: the next round's baseline has its patch
 //   (where it is on), and the others are compared with that, patches upon patches. What cannot come
 //   on top of it is there with the reason, to be reported.

@@ -1,5 +1,6 @@
 #include "spec/text_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -27,8 +28,19 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t max_byt
     const std::string message = absl::StrCat(path, ": cannot be opened: ", Reason(error));
     return error == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
   }
-  std::string text(max_bytes + 1, '\0');
-  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  // As much memory as the file needs, and one byte over the bound to see that it is over.
+  constexpr size_t kBlock = size_t{1} << 16;
+  std::string text;
+  size_t num_read = 0;
+  do {
+    text.resize(std::min(num_read + kBlock, max_bytes + 1));
+    const size_t count = std::fread(text.data() + num_read, 1, text.size() - num_read, file.get());
+    num_read += count;
+    if (count == 0) {
+      break;
+    }
+  } while (num_read <= max_bytes);
+  text.resize(num_read);
   if (std::ferror(file.get()) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": cannot be read: ", Reason(errno)));
   }

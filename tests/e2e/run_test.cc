@@ -227,6 +227,16 @@ TEST(KernelsTest, BenchTimesTheExpertsOfAModel) {
   EXPECT_THAT(refused.Err(), HasSubstr("mod 7"));
 }
 
+TEST(ProgramsTest, SayWhenWhatTheyPrintDoesNotArrive) {
+  const char* folder = std::getenv("LASTFLOP_BIN_DIR");
+  ASSERT_NE(folder, nullptr);
+  for (const char* arguments : {"--version", "--help", "kernels -o csv"}) {
+    const std::string command =
+        std::string(folder) + "/lastflop " + arguments + " > /dev/full 2> /dev/null";
+    EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 5) << arguments;
+  }
+}
+
 TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   const TestFolder folder;
   Program unknown(folder.path(), "lastflop", {"rnu"});
@@ -248,6 +258,9 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"report", "--db", folder.path()},
            {"list", "--db", file},
+           {"list", "--db", ""},
+           {"validate", "/dev/zero"},  // Read up to a bound.
+           {"import", "/dev/zero"},
            {"run", file, "--db", folder.path()},
            {"run", file, "--db", file},
            {"run", file, "--db", folder.path() + "/x.db", "--fidelity", "shard"}}) {

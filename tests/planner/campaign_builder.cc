@@ -18,6 +18,19 @@ Point DecodePoint(int64_t batch, double time_share) {
 
 }  // namespace
 
+AttemptRecord DoneAttempt(const std::string& trial_id, int launch, size_t index) {
+  AttemptRecord attempt;
+  attempt.result.attempt_id = absl::StrCat(trial_id, "-", launch);
+  attempt.result.trial_id = trial_id;
+  attempt.result.launch = launch;
+  attempt.result.check_before.ok = true;
+  attempt.result.check_after.ok = true;
+  attempt.state = AttemptState::kDone;
+  attempt.authoritative = true;
+  attempt.started_at_ms = static_cast<int64_t>(index) * 1000;
+  return attempt;
+}
+
 CampaignBuilder::CampaignBuilder() {
   results_.campaign_id = "c0001";
   results_.state = CampaignState::kDone;
@@ -81,15 +94,7 @@ TrialRecord& CampaignBuilder::AddTrial(const std::string& intervention_id, int p
   trial.spec.point_index = point_index;
   trial.state = TrialState::kDone;
   for (int launch = 0; launch < kNumLaunches; ++launch) {
-    AttemptRecord attempt;
-    attempt.result.attempt_id = absl::StrCat(trial.spec.trial_id, "-", launch);
-    attempt.result.trial_id = trial.spec.trial_id;
-    attempt.result.launch = launch;
-    attempt.result.check_before.ok = true;
-    attempt.result.check_after.ok = true;
-    attempt.state = AttemptState::kDone;
-    attempt.authoritative = true;
-    attempt.started_at_ms = static_cast<int64_t>(results_.attempts.size()) * 1000;
+    AttemptRecord attempt = DoneAttempt(trial.spec.trial_id, launch, results_.attempts.size());
     for (int i = 0; i < kPairsPerLaunch; ++i) {
       PairSample sample;
       sample.pair.launch = launch;

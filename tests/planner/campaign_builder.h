@@ -7,6 +7,9 @@
 
 namespace lastflop {
 
+// An accepted attempt at a trial without samples yet, started `index` seconds after the first.
+AttemptRecord DoneAttempt(const std::string& trial_id, int launch, size_t index);
+
 // Makes results as a database gives them: two decode points (batch 1 and 64, a quarter and three
 // quarters of the time), three launches of twelve pairs a trial, times with a little noise that is
 // the same in every run.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/expand_trials.h"
 #include "planner/next_round.h"
+#include "tests/planner/campaign_builder.h"
 #include "tests/step/test_models.h"
 
 namespace lastflop {
@@ -61,15 +62,7 @@ void RoundsPlayer::Measure(TrialRecord& trial) {
     return;
   }
   for (int launch = 0; launch < kNumLaunches; ++launch) {
-    AttemptRecord attempt;
-    attempt.result.attempt_id = absl::StrCat(trial.spec.trial_id, "-", launch);
-    attempt.result.trial_id = trial.spec.trial_id;
-    attempt.result.launch = launch;
-    attempt.result.check_before.ok = true;
-    attempt.result.check_after.ok = true;
-    attempt.state = AttemptState::kDone;
-    attempt.authoritative = true;
-    attempt.started_at_ms = static_cast<int64_t>(results_.attempts.size()) * 1000;
+    AttemptRecord attempt = DoneAttempt(trial.spec.trial_id, launch, results_.attempts.size());
     if (trial.spec.intervention_id == kBaselineId && launch == 0) {
       attempt.result.breakdown = {{OpCategory::kMoe, "moe.gate_up", 0.6 * baseline_us, 1, 0},
                                   {OpCategory::kDense, "dense", 0.4 * baseline_us, 1, 0}};
