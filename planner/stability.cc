@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <numeric>
 #include <string>
 
@@ -26,6 +27,13 @@ double Uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return (static_cast<double>(CounterRandom(seed, stream, index) >> 11) + 0.5) * 0x1.0p-53;
 }
 
+// Of the standard normal distribution, by Box and Muller: a quantile function to twelve digits took
+// half of the ranking of a thousand.
+double Normal(uint64_t seed, uint64_t stream, uint64_t index) {
+  const double radius = std::sqrt(-2 * std::log(Uniform(seed, stream, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * Uniform(seed, stream, 2 * index + 1));
+}
+
 // The effort below which a share `u` of the triangle lies.
 double TriangleQuantile(const Effort& effort, double u) {
   const double width = effort.high_hours - effort.low_hours;
@@ -44,6 +52,7 @@ struct DrawnSpeedup {
   double below = 0;
   double above = 0;
 
+  bool is_fixed() const { return below == 0 && above == 0; }
   double At(double z) const { return std::exp(log_estimate + z * (z < 0 ? below : above)); }
 };
 
@@ -104,7 +113,8 @@ class Drawer {
     }
     const auto speedup_offset = static_cast<uint64_t>(draw) * speedups_.size();
     for (size_t i = 0; i < speedups_.size(); ++i) {
-      const double z = NormalQuantile(Uniform(options_.seed, kSpeedupStream, speedup_offset + i));
+      const double z =
+          speedups_[i].is_fixed() ? 0 : Normal(options_.seed, kSpeedupStream, speedup_offset + i);
       drawn_[i] = {.effort_hours = 0, .speedup = speedups_[i].At(z)};
       for (const size_t paid : paid_[i]) {
         drawn_[i].effort_hours += efforts_[paid];
