@@ -134,6 +134,48 @@ void AddTrials(const RankingContext& context, WarningList& warnings) {
   }
 }
 
+// Keys of an attempt's environment that do not change while a campaign runs on hosts as they are.
+constexpr absl::string_view kFixedKeys[] = {"build",        "driver",   "cuda_driver",
+                                            "cuda_runtime", "cublaslt", "nccl",
+                                            "gpu",          "cpu",      "vector_isa"};
+
+// A campaign that went on after a new build or driver has results of both. Pairs are of one launch,
+// so each of them holds; what is pooled over launches, or compared between trials, mixes them.
+void AddChangedEnvironment(const RankingContext& context, WarningList& warnings) {
+  for (const absl::string_view key : kFixedKeys) {
+    std::map<std::string, std::set<std::string>> trials_of;
+    std::set<std::string> mixed;
+    for (const PooledTrial& trial : context.trials) {
+      if (trial.standing != Standing::kMeasured) {
+        continue;
+      }
+      std::set<std::string> values;
+      for (const AttemptRecord* attempt : trial.attempts) {
+        const auto found = attempt->result.environment.find(std::string(key));
+        if (found != attempt->result.environment.end() && !found->second.empty()) {
+          values.insert(found->second);
+          trials_of[found->second].insert(trial.trial->spec.trial_id);
+        }
+      }
+      if (values.size() > 1) {
+        mixed.insert(TrialName(context.campaign(), trial.trial->spec));
+      }
+    }
+    if (trials_of.size() < 2) {
+      continue;
+    }
+    std::vector<std::string> parts;
+    for (const auto& [value, trials] : trials_of) {
+      parts.push_back(absl::StrCat(value, " (", trials.size(), " trials)"));
+    }
+    warnings.Add(absl::StrCat(
+        "the environment changed while the campaign ran: ", key, " ", absl::StrJoin(parts, ", "),
+        mixed.empty()
+            ? "; speedups compare arms of one launch, and trials differ in it"
+            : absl::StrCat("; launches of both are pooled in ", absl::StrJoin(mixed, ", "))));
+  }
+}
+
 void AddCampaign(const Campaign& campaign, WarningList& warnings) {
   for (const std::string& warning : campaign.warnings) {
     warnings.Add(warning);
@@ -209,6 +251,7 @@ std::vector<std::string> WarningsOf(const RankingContext& context) {
   for (std::string& warning : DriftWarnings(context.campaign(), context.baseline)) {
     warnings.Add(std::move(warning));
   }
+  AddChangedEnvironment(context, warnings);
   AddTrials(context, warnings);
   AddCampaign(context.campaign(), warnings);
   return warnings.Take();

@@ -349,5 +349,23 @@ TEST(BestSoFarTest, NamesNothingFromOneLaunch) {
   EXPECT_EQ(BestSoFar(builder.results()), "");
 }
 
+TEST(MakeRankingTest, NamesWhatChangedInTheEnvironmentWhileTheCampaignRan) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("early", 1.2, 1.2).Measured("late", 1.1, 1.1);
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    attempt.result.environment = {{"build", "aa"}, {"driver", "570"}, {"sm_clock_mhz", "1980"}};
+  }
+  EXPECT_THAT(MakeRanking(builder.results()).warnings,
+              testing::Not(testing::Contains(HasSubstr("environment changed"))));
+  // Resumed with another build: the last trial's later launches.
+  std::vector<AttemptRecord>& attempts = builder.results().attempts;
+  attempts.back().result.environment = {{"build", "bb"}, {"driver", "570"}};
+  const std::vector<std::string> warnings = MakeRanking(builder.results()).warnings;
+  EXPECT_THAT(warnings, testing::Contains(testing::AllOf(
+                            HasSubstr("the environment changed while the campaign ran: build aa ("),
+                            HasSubstr("launches of both are pooled in late"))));
+  EXPECT_THAT(warnings, testing::Not(testing::Contains(HasSubstr("driver 570"))));
+}
+
 }  // namespace
 }  // namespace lastflop
