@@ -9,8 +9,9 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 # What is compiled into the binaries, and what only tests are made of.
 add_library(lastflop_product_flags INTERFACE)
 add_library(lastflop_test_flags INTERFACE)
-# Tests run for a moment and are compiled for longer. -pthread, which some libraries ask for, is for
-# all: they share a precompiled header.
+# -pthread, which some libraries ask for, is for all: they share precompiled headers.
+target_compile_options(lastflop_product_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-pthread>)
+# Tests run for a moment and are compiled for longer.
 target_compile_options(lastflop_test_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1;-pthread>)
 
 if(LASTFLOP_SANITIZE)

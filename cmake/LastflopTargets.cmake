@@ -10,6 +10,20 @@ endif()
 target_compile_options(lastflop_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${LASTFLOP_WARNING_FLAGS}>")
 
+# What most files include, compiled once for all libraries. Headers of other projects only: ours change.
+# Flags and definitions are those of every library, else gcc refuses the precompiled header.
+if(LASTFLOP_UNITY)
+  add_library(lastflop_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/precompiled.cc)
+  target_link_libraries(lastflop_pch PRIVATE lastflop_warnings lastflop_product_flags)
+  target_compile_options(lastflop_pch PRIVATE -Wno-subobject-linkage)
+  target_precompile_headers(lastflop_pch PRIVATE
+    <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <limits> <map>
+    <memory> <numeric> <optional> <set> <span> <sstream> <string> <utility> <variant> <vector>
+    <absl/status/status.h> <absl/status/statusor.h> <absl/strings/match.h>
+    <absl/strings/str_cat.h> <absl/strings/str_format.h> <absl/strings/str_join.h>
+    <absl/strings/str_split.h>)
+endif()
+
 # lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...] [ALONE a.cc ...])
 # One static library lastflop::NAME; includes are written from the root of the repository. ALONE: those
 # of SOURCES that share a name of their anonymous namespace with another; LASTFLOP_UNITY compiles
@@ -22,12 +36,15 @@ function(lastflop_add_library name)
   target_link_libraries(lastflop_${name} PUBLIC ${ARG_DEPS}
     PRIVATE ${ARG_PRIVATE_DEPS} lastflop_warnings lastflop_product_flags)
   if(LASTFLOP_UNITY)
-    set_target_properties(lastflop_${name} PROPERTIES UNITY_BUILD ON)
+    set_target_properties(lastflop_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
     # A type of a .cc file may have members of types that only it knows; a file that includes it
     # must not.
     target_compile_options(lastflop_${name} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
     set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    if(NOT ARG_SOURCES MATCHES "\\.cu")
+      target_precompile_headers(lastflop_${name} REUSE_FROM lastflop_pch)
+    endif()
   endif()
 endfunction()
 

@@ -63,7 +63,7 @@ std::vector<std::optional<StepBreakdown>> BreakdownsOf(const CampaignResults& re
 }
 
 // A trial that never ran, with its ceilings.
-struct Candidate {
+struct Prunable {
   size_t trial = 0;
   std::optional<double> step;
   std::optional<double> claimed;  // Of the part that is claimed.
@@ -81,7 +81,7 @@ class Pruner {
   PruneDecision Decide() {
     for (const Intervention& intervention : results_.campaign.interventions) {
       // By choice of a sweep; each is a plan of its own.
-      std::map<std::string, std::vector<Candidate>> choices;
+      std::map<std::string, std::vector<Prunable>> choices;
       for (size_t i = 0; i < results_.trials.size(); ++i) {
         const TrialRecord& trial = results_.trials[i];
         if (trial.spec.intervention_id == intervention.id && trial.spec.round == round_ &&
@@ -103,19 +103,19 @@ class Pruner {
   }
 
  private:
-  const Point& PointOf(const Candidate& candidate) const {
+  const Point& PointOf(const Prunable& candidate) const {
     return results_.campaign
         .points[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
   }
 
-  double ShareOf(const Candidate& candidate) const {
+  double ShareOf(const Prunable& candidate) const {
     return time_shares_[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
   }
 
-  Candidate MakeCandidate(const Intervention& intervention, size_t index) {
+  Prunable MakeCandidate(const Intervention& intervention, size_t index) {
     const TrialSpec& spec = results_.trials[index].spec;
     const auto point = static_cast<size_t>(spec.point_index);
-    Candidate candidate;
+    Prunable candidate;
     candidate.trial = index;
     if (!breakdowns_[point].has_value()) {
       return candidate;
@@ -145,23 +145,23 @@ class Pruner {
                        });
   }
 
-  void Add(const std::vector<Candidate>& candidates, double ceiling, const char* where) {
+  void Add(const std::vector<Prunable>& candidates, double ceiling, const char* where) {
     std::vector<std::string> arithmetic;
-    for (const Candidate& candidate : candidates) {
+    for (const Prunable& candidate : candidates) {
       arithmetic.push_back(absl::StrCat(PointOf(candidate).Label(), ": ", candidate.arithmetic));
     }
     const std::string reason = absl::StrFormat(
         "the ceiling %s is %.5gx, under the minimum effect of %.3g%%: %s", where, ceiling,
         100 * results_.campaign.measure.min_effect, absl::StrJoin(arithmetic, "; "));
-    for (const Candidate& candidate : candidates) {
+    for (const Prunable& candidate : candidates) {
       decision_.trials.push_back({candidate.trial, reason});
     }
   }
 
-  void Prune(const Intervention& intervention, const std::vector<Candidate>& candidates) {
+  void Prune(const Intervention& intervention, const std::vector<Prunable>& candidates) {
     const double least = 1 + results_.campaign.measure.min_effect;
     if (intervention.switchable == Switchable::kPerBatch) {
-      for (const Candidate& candidate : candidates) {
+      for (const Prunable& candidate : candidates) {
         if (candidate.step.has_value() && *candidate.step < least) {
           Add({candidate}, *candidate.step, "at this point");
         }
@@ -169,7 +169,7 @@ class Pruner {
       return;
     }
     std::vector<MixPart> parts;
-    for (const Candidate& candidate : candidates) {
+    for (const Prunable& candidate : candidates) {
       if (!candidate.step.has_value()) {
         return;
       }
@@ -183,7 +183,7 @@ class Pruner {
 
   // Held against the sweep's best choice: one that could be right makes the claim possible.
   void JudgeClaimOf(const Intervention& intervention,
-                    const std::map<std::string, std::vector<Candidate>>& choices) {
+                    const std::map<std::string, std::vector<Prunable>>& choices) {
     if (!intervention.claim.has_value() || choices.empty()) {
       return;
     }
@@ -191,7 +191,7 @@ class Pruner {
     for (const auto& [choice, candidates] : choices) {
       std::vector<MixPart> parts;
       std::vector<std::string> arithmetic;
-      for (const Candidate& candidate : candidates) {
+      for (const Prunable& candidate : candidates) {
         if (!ClaimsPoint(*intervention.claim, PointOf(candidate))) {
           continue;
         }

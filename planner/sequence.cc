@@ -14,7 +14,7 @@
 namespace lastflop {
 namespace {
 
-struct Candidate {
+struct Placeable {
   const RankedIntervention* ranked = nullptr;  // Outlives this.
   std::vector<double> speedups;                // By point, as they count: 1 where it is off.
   std::vector<double> parts;                   // Of a stack: beyond what it needs.
@@ -57,9 +57,9 @@ std::vector<double> SpeedupsOf(const RankedIntervention& ranked) {
 }
 
 // Faster ones by place, then what they need, transitively.
-std::vector<Candidate> CollectCandidates(std::span<const RankedIntervention> ranked,
+std::vector<Placeable> CollectCandidates(std::span<const RankedIntervention> ranked,
                                          size_t& num_faster) {
-  std::vector<Candidate> candidates;
+  std::vector<Placeable> candidates;
   const auto add = [&candidates](const RankedIntervention& one) {
     candidates.push_back({.ranked = &one, .speedups = SpeedupsOf(one)});
   };
@@ -75,7 +75,7 @@ std::vector<Candidate> CollectCandidates(std::span<const RankedIntervention> ran
   for (size_t i = 0; i < candidates.size() && candidates.size() < kMostSetCandidates; ++i) {
     for (const RankedIntervention& one : ranked) {
       const bool is_in = std::any_of(candidates.begin(), candidates.end(),
-                                     [&one](const Candidate& c) { return c.ranked == &one; });
+                                     [&one](const Placeable& c) { return c.ranked == &one; });
       if (!is_in && one.place.has_value() && one.mix.has_value() &&
           Names(candidates[i].ranked->needs, one.id) && candidates.size() < kMostSetCandidates) {
         add(one);
@@ -86,13 +86,13 @@ std::vector<Candidate> CollectCandidates(std::span<const RankedIntervention> ran
 }
 
 // Two patches of one field cannot both be in, unless each can be switched: then they take turns.
-void LinkCandidates(std::vector<Candidate>& candidates) {
-  for (Candidate& candidate : candidates) {
+void LinkCandidates(std::vector<Placeable>& candidates) {
+  for (Placeable& candidate : candidates) {
     const RankedIntervention& one = *candidate.ranked;
     for (const std::string& id : one.needs) {
       const auto found =
           std::find_if(candidates.begin(), candidates.end(),
-                       [&id](const Candidate& other) { return other.ranked->id == id; });
+                       [&id](const Placeable& other) { return other.ranked->id == id; });
       if (found == candidates.end()) {
         candidate.needs_missing = true;
       } else {
@@ -116,7 +116,7 @@ void LinkCandidates(std::vector<Candidate>& candidates) {
 }
 
 // `speedups` over the parts of everything that candidate `index` needs, needs of needs included.
-void SetParts(std::vector<Candidate>& candidates, size_t index, uint32_t& done) {
+void SetParts(std::vector<Placeable>& candidates, size_t index, uint32_t& done) {
   done |= uint32_t{1} << index;
   uint32_t closure = candidates[index].needs;
   for (uint32_t before = 0; before != closure;) {
@@ -149,10 +149,10 @@ SetRules RulesOf(const Campaign& campaign) {
   return rules;
 }
 
-std::vector<SetCandidate> ToSearch(const std::vector<Candidate>& candidates,
+std::vector<SetCandidate> ToSearch(const std::vector<Placeable>& candidates,
                                    const Campaign& campaign) {
   std::vector<SetCandidate> searched;
-  for (const Candidate& one : candidates) {
+  for (const Placeable& one : candidates) {
     SetCandidate candidate;
     for (const double part : one.parts) {
       candidate.time_factors.push_back(1 - ExpectedSaving(part, one.ranked->risk));
@@ -170,24 +170,24 @@ std::vector<SetCandidate> ToSearch(const std::vector<Candidate>& candidates,
 }
 
 // What is needed and is no candidate rules out everything above it.
-void DropWithoutNeeds(std::vector<Candidate>& candidates) {
+void DropWithoutNeeds(std::vector<Placeable>& candidates) {
   while (true) {
     const auto missing =
         std::find_if(candidates.begin(), candidates.end(),
-                     [](const Candidate& candidate) { return candidate.needs_missing; });
+                     [](const Placeable& candidate) { return candidate.needs_missing; });
     if (missing == candidates.end()) {
       return;
     }
     const std::string id = missing->ranked->id;
     candidates.erase(missing);
-    for (Candidate& candidate : candidates) {
+    for (Placeable& candidate : candidates) {
       candidate.needs_missing |= Names(candidate.ranked->needs, id);
     }
   }
 }
 
 // Where a step is on, when that is not everywhere.
-std::vector<std::string> OnAt(const Candidate& candidate, uint32_t bit, const BestSet& best) {
+std::vector<std::string> OnAt(const Placeable& candidate, uint32_t bit, const BestSet& best) {
   std::vector<std::string> labels;
   for (size_t point = 0; point < best.on.size(); ++point) {
     if ((best.on[point] & bit) != 0 && candidate.ranked->points[point].enabled) {
@@ -198,7 +198,7 @@ std::vector<std::string> OnAt(const Candidate& candidate, uint32_t bit, const Be
 }
 
 // The chosen in order of place, each after what it needs. Needs in a circle keep order of place.
-std::vector<const Candidate*> BuildOrder(const std::vector<Candidate>& candidates, uint32_t set) {
+std::vector<const Placeable*> BuildOrder(const std::vector<Placeable>& candidates, uint32_t set) {
   std::vector<size_t> waiting;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if ((set >> i & 1) != 0) {
@@ -209,7 +209,7 @@ std::vector<const Candidate*> BuildOrder(const std::vector<Candidate>& candidate
     return *candidates[a].ranked->place < *candidates[b].ranked->place;
   });
   uint32_t built = 0;
-  std::vector<const Candidate*> order;
+  std::vector<const Placeable*> order;
   while (!waiting.empty()) {
     auto next = std::find_if(waiting.begin(), waiting.end(),
                              [&](size_t i) { return (candidates[i].needs & ~built) == 0; });
@@ -244,11 +244,11 @@ std::string Note(size_t num_faster, size_t num_candidates, bool has_budget, doub
 
 Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Campaign& campaign) {
   size_t num_faster = 0;
-  std::vector<Candidate> candidates = CollectCandidates(ranked, num_faster);
+  std::vector<Placeable> candidates = CollectCandidates(ranked, num_faster);
   const size_t num_looked_at = std::min(num_faster, kMostSetCandidates);
   LinkCandidates(candidates);
   DropWithoutNeeds(candidates);
-  for (Candidate& candidate : candidates) {
+  for (Placeable& candidate : candidates) {
     candidate.needs = candidate.excludes = candidate.clashes = 0;
   }
   LinkCandidates(candidates);  // Indices have moved.
@@ -265,7 +265,7 @@ Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Cam
                        campaign.budget.effort_hours.value_or(0));
   double effort_hours = 0;
   std::vector<double> stack(rules.time_shares.size(), 1.0);
-  for (const Candidate* one : BuildOrder(candidates, best.set)) {
+  for (const Placeable* one : BuildOrder(candidates, best.set)) {
     const uint32_t bit = uint32_t{1} << (one - candidates.data());
     std::vector<MixPart> mix;
     for (size_t point = 0; point < stack.size(); ++point) {

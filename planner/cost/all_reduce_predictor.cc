@@ -7,12 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kEighty = 1.28;  // Standard deviations that hold 80% of a normal.
-constexpr double kBytesPerMicroPerGbPerS = 1e3;
 constexpr double kPriorLatencyUs = 5;
 constexpr double kPriorLinkShare = 0.7;
 

@@ -6,13 +6,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/units.h"
 #include "step/collective_model.h"
 #include "step/work.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kEighty = 1.28;  // Standard deviations that hold 80% of a normal.
 constexpr double kOneShotLatencyUs = 2.5;
 constexpr double kTwoShotLatencyUs = 4.0;
 constexpr double kAllToAllLatencyUs = 6.0;

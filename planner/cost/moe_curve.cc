@@ -9,13 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/cost/least_squares.h"
+#include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerMicroPerTbPerS = 1e6;
-constexpr double kBytesPerMicroPerGbPerS = 1e3;
-constexpr double kFlopPerMicroPerTflopPerS = 1e6;
 constexpr double kBf16Bytes = 2;
 constexpr double kBlockColumns = 128;
 // A working set up to this share of the L2 is read from it entirely, one of the second not at all.

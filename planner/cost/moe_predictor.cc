@@ -10,12 +10,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kEighty = 1.28;  // Standard deviations that hold 80% of a normal.
-constexpr double kShrink = 0.5;   // Samples' worth of doubt about a residual nearby.
+constexpr double kShrink = 0.5;  // Samples' worth of doubt about a residual nearby.
 constexpr double kLeastScatter = 0.03;
 constexpr double kExtrapolationScatter = 0.06;  // Where no sample is near.
 constexpr double kPriorScatter = 0.4;

@@ -7,18 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "planner/cost/units.h"
 #include "step/floors.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kBytesPerMicroPerGbPerS = 1e3;
-constexpr double kFlopPerMicroPerTflopPerS = 1e6;
-constexpr double kBytesPerMicroPerTbPerS = 1e6;
 constexpr double kCurveBandwidth = 4.8e6;  // Bytes/us of the H200, where the curves are from.
 constexpr double kTileColumns = 128;       // Of the grouped products: narrower parts are padded.
-constexpr double kEighty = 1.28;           // Standard deviations that hold 80% of a normal.
-
 constexpr double kMostRows = 8;            // Times the curves' rows: beyond, tiles are full.
 constexpr double kRestrictedChoice = 1.6;  // H200: opportunistic-experts of both campaigns.
 

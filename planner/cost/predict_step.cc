@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "planner/cost/collective_cost.h"
 #include "planner/cost/step_notes.h"
+#include "planner/cost/units.h"
 #include "step/floors.h"
 #include "step/layout.h"
 
@@ -19,7 +20,6 @@ namespace lastflop {
 namespace {
 
 constexpr size_t kNumCategories = EnumWords<OpCategory>::kWords.size();
-constexpr double kEighty = 1.28;        // Standard deviations that hold 80% of a normal.
 constexpr double kNotableShare = 0.05;  // A part this large decides what the sum rests on.
 constexpr double kFusedShare = 0.3;     // What is left of an op that another kernel takes in.
 constexpr double kHiddenShare = 0.5;    // Of what could be hidden at best, beside other work.
