@@ -9,7 +9,9 @@
 namespace lastflop {
 namespace {
 
-constexpr double kSmallRow = 0.01;  // Of the rms row norm.
+// Of the rms row norm: of rows as they are, and of rows of which few columns are looked at.
+constexpr double kSmallRow = 0.01;
+constexpr double kSmallSampledRow = 1;
 
 double SquaredNorm(std::span<const float> values) {
   double sum = 0;
@@ -19,13 +21,8 @@ double SquaredNorm(std::span<const float> values) {
   return sum;
 }
 
-}  // namespace
-
-double Tolerance(int num_roundings, int64_t k) {
-  return num_roundings * 0x1.0p-8 + 4 * 0x1.0p-24 * std::sqrt(static_cast<double>(k));
-}
-
-double RowError(std::span<const float> out, std::span<const float> reference, int64_t row_size) {
+double WorstRow(std::span<const float> out, std::span<const float> reference, int64_t row_size,
+                double small_row) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (out.size() != reference.size()) {
     return kInfinity;
@@ -50,16 +47,31 @@ double RowError(std::span<const float> out, std::span<const float> reference, in
       continue;
     }
     const double norm =
-        std::max(std::sqrt(SquaredNorm(reference.subspan(begin, size))), kSmallRow * rms_norm);
+        std::max(std::sqrt(SquaredNorm(reference.subspan(begin, size))), small_row * rms_norm);
     worst = std::max(worst, norm > 0 ? std::sqrt(squared_error) / norm : kInfinity);
   }
   return worst;
+}
+
+}  // namespace
+
+double Tolerance(int num_roundings, int64_t k) {
+  return num_roundings * 0x1.0p-8 + 4 * 0x1.0p-24 * std::sqrt(static_cast<double>(k));
+}
+
+double RowError(std::span<const float> out, std::span<const float> reference, int64_t row_size) {
+  return WorstRow(out, reference, row_size, kSmallRow);
 }
 
 double RowError(std::span<const Bf16> out, std::span<const float> reference, int64_t row_size) {
   std::vector<float> values(out.size());
   std::transform(out.begin(), out.end(), values.begin(), ToFloat);
   return RowError(values, reference, row_size);
+}
+
+double SampledRowError(std::span<const float> out, std::span<const float> reference,
+                       int64_t num_columns) {
+  return WorstRow(out, reference, num_columns, kSmallSampledRow);
 }
 
 }  // namespace lastflop

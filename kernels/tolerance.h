@@ -25,4 +25,10 @@ double Tolerance(int num_roundings, int64_t k);
 double RowError(std::span<const float> out, std::span<const float> reference, int64_t row_size);
 double RowError(std::span<const Bf16> out, std::span<const float> reference, int64_t row_size);
 
+// RowError() of a few columns of each row, whose norm is no row's norm: among eight products of a
+// SwiGLU there may be one of a large and a vanishing factor and nothing else, and the error of a
+// rounding goes with the large one. Each row is measured against the rms norm at least.
+double SampledRowError(std::span<const float> out, std::span<const float> reference,
+                       int64_t num_columns);
+
 }  // namespace lastflop

@@ -94,10 +94,13 @@ std::vector<std::string> DriftWarnings(const Campaign& campaign,
     const Point& asked = campaign.points[static_cast<size_t>(point.point_index)];
     std::vector<std::string> exceeded;
     for (const Intervention& intervention : campaign.interventions) {
-      if (intervention.claim.has_value() && ClaimsPoint(*intervention.claim, asked) &&
-          std::abs(*point.drift) > std::abs(intervention.claim->low - 1)) {
-        exceeded.push_back(absl::StrFormat("%s (%.1f%%)", intervention.id,
-                                           100 * std::abs(intervention.claim->low - 1)));
+      if (!intervention.claim.has_value() || !ClaimsPoint(*intervention.claim, asked)) {
+        continue;
+      }
+      // Who claims no effect worth acting on is not in danger of being taken for drift.
+      const double claimed = std::abs(intervention.claim->low - 1);
+      if (claimed >= campaign.measure.min_effect && std::abs(*point.drift) > claimed) {
+        exceeded.push_back(absl::StrFormat("%s (%.1f%%)", intervention.id, 100 * claimed));
       }
     }
     if (!exceeded.empty()) {

@@ -71,8 +71,10 @@ OpCheck CpuOpChecker::Compare(std::span<T> out, std::span<const int64_t> rows, i
       values.push_back(AsFloat(begin[column]));
     }
   }
-  const int64_t size = columns.empty() ? row_size : static_cast<int64_t>(columns.size());
-  return {.error = RowError(std::span<const float>(values), reference, size),
+  const bool whole_rows = columns.empty() || static_cast<int64_t>(columns.size()) == row_size;
+  return {.error = whole_rows
+                       ? RowError(std::span<const float>(values), reference, row_size)
+                       : SampledRowError(values, reference, static_cast<int64_t>(columns.size())),
           .tolerance = tolerance,
           .what = ""};
 }
