@@ -146,9 +146,13 @@ CpuOpChecker::Result CpuOpChecker::operator()(const AttentionShape& s) {
   const AttentionWidths widths = WidthsOf(s);
   const int64_t tokens = s.num_sequences * s.query_tokens;
   const int64_t positions = s.context + s.query_tokens;
-  const int64_t token_flop = s.num_heads * positions * (widths.key + widths.value);
+  const int64_t head_flop = positions * (widths.key + widths.value);
   const std::vector<int64_t> rows = SampleIndices(
-      tokens, std::clamp<int64_t>(4 * kReferenceFlop / token_flop, 1, kMostRows), seed_);
+      tokens, std::clamp<int64_t>(4 * kReferenceFlop / (s.num_heads * head_flop), 1, kMostRows),
+      seed_);
+  // A long context costs milliseconds a head: each check looks at others.
+  const std::vector<int64_t> heads =
+      SampleIndices(s.num_heads, std::max<int64_t>(4, 4 * kReferenceFlop / head_flop), seed_);
   const int64_t row_size = s.num_heads * widths.value;
   const auto out = Out<Bf16>(tokens * row_size);
   Poison(out, rows, row_size);
@@ -160,10 +164,16 @@ CpuOpChecker::Result CpuOpChecker::operator()(const AttentionShape& s) {
     }
     LASTFLOP_RETURN_IF_ERROR(cpu_op_.fetch_cache(sequences));
   }
-  std::vector<float> reference(rows.size() * static_cast<size_t>(row_size));
+  std::vector<int64_t> columns;
+  for (const int64_t head : heads) {
+    for (int64_t i = 0; i < widths.value; ++i) {
+      columns.push_back(head * widths.value + i);
+    }
+  }
+  std::vector<float> reference(rows.size() * columns.size());
   AttentionReference(s, In<Bf16>(tokens * widths.query_stride), cpu_op_.cache->view(), rows,
-                     reference);
-  return Compare(out, rows, row_size, {}, reference, WorstTolerance(2, positions));
+                     reference, heads);
+  return Compare(out, rows, row_size, columns, reference, WorstTolerance(2, positions));
 }
 
 }  // namespace lastflop

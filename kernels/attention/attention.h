@@ -33,11 +33,11 @@ absl::Status ValidateAttention(const AttentionShape& shape);
 // What Attention needs in `workspace` on a pool of `num_threads`.
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int num_threads);
 
-// Plain loops in fp32, without online softmax. Computes only the tokens in `tokens`
-// ([tokens.size(), num_heads, value width], all when it is empty): `out` for a sample of a batch.
+// Plain loops in fp32, without online softmax. Computes only the tokens and heads in `tokens` and
+// `heads` (all where one is empty), of a sample of a batch: `out` is [tokens, heads, value width].
 void AttentionReference(const AttentionShape& shape, std::span<const Bf16> query,
-                        const KvCache& cache, std::span<const int64_t> tokens,
-                        std::span<float> out);
+                        const KvCache& cache, std::span<const int64_t> tokens, std::span<float> out,
+                        std::span<const int64_t> heads = {});
 
 // The new tokens' keys and values are in the cache already. `workspace` is 64-byte aligned.
 void Attention(const AttentionShape& shape, std::span<const Bf16> query, const KvCache& cache,

@@ -56,17 +56,19 @@ void AttendHead(const AttentionShape& shape, const Bf16* query, const KvCache& c
 }  // namespace
 
 void AttentionReference(const AttentionShape& shape, std::span<const Bf16> query,
-                        const KvCache& cache, std::span<const int64_t> tokens,
-                        std::span<float> out) {
+                        const KvCache& cache, std::span<const int64_t> tokens, std::span<float> out,
+                        std::span<const int64_t> heads) {
   const AttentionWidths widths = WidthsOf(shape);
   const int64_t num_tokens = tokens.empty() ? shape.num_sequences * shape.query_tokens
                                             : static_cast<int64_t>(tokens.size());
+  const int64_t num_heads = heads.empty() ? shape.num_heads : static_cast<int64_t>(heads.size());
   for (int64_t i = 0; i < num_tokens; ++i) {
     const int64_t token = tokens.empty() ? i : tokens[static_cast<size_t>(i)];
-    for (int64_t head = 0; head < shape.num_heads; ++head) {
+    for (int64_t j = 0; j < num_heads; ++j) {
+      const int64_t head = heads.empty() ? j : heads[static_cast<size_t>(j)];
       const int64_t at = token * widths.query_stride + head * widths.query_offset;
       AttendHead(shape, query.data() + at, cache, token, head,
-                 out.subspan(static_cast<size_t>((i * shape.num_heads + head) * widths.value),
+                 out.subspan(static_cast<size_t>((i * num_heads + j) * widths.value),
                              static_cast<size_t>(widths.value)));
     }
   }

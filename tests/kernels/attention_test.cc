@@ -123,6 +123,21 @@ TEST(AttentionTest, WeighsValuesByTheSoftmaxOfScoresByHand) {
   EXPECT_THAT(out, ElementsAre(4, FloatEq((three * 4 + 8) / (three + 1))));
 }
 
+TEST(AttentionTest, ReferenceOfSomeHeadsIsThatOfAll) {
+  Case data = MakeCase(Gqa(3, 1, 20, 6, 2, 16));
+  std::vector<float> all(3 * 6 * 16);
+  AttentionReference(data.shape, data.query, data.cache(), {}, all);
+  const std::vector<int64_t> tokens = {0, 2};
+  const std::vector<int64_t> heads = {1, 5};
+  std::vector<float> some(2 * 2 * 16);
+  AttentionReference(data.shape, data.query, data.cache(), tokens, some, heads);
+  for (size_t i = 0; i < some.size(); ++i) {
+    const auto token = static_cast<size_t>(tokens[i / 32]);
+    const auto head = static_cast<size_t>(heads[i / 16 % 2]);
+    EXPECT_EQ(some[i], all[(token * 6 + head) * 16 + i % 16]) << i;
+  }
+}
+
 TEST(AttentionTest, IsExactWhereAllWeightsAreEqual) {
   // Queries of zero give every position the same weight; 64 positions divide exactly.
   for (const NamedPool& named : EveryPool()) {
