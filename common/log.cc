@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/one_line.h"
 
 namespace lastflop {
 namespace {
@@ -41,7 +42,8 @@ std::string UtcNow() {
 }
 
 std::string Quoted(absl::string_view value) {
-  if (!value.empty() && value.find_first_of(" \"\n\t=\\") == absl::string_view::npos) {
+  if (!value.empty() && value.find_first_of(" \"=\\") == absl::string_view::npos &&
+      OneLine(value) == value) {
     return std::string(value);
   }
   return absl::StrCat("\"", absl::CEscape(value), "\"");

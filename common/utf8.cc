@@ -1,8 +1,5 @@
 #include "common/utf8.h"
 
-#include <cstdint>
-#include <optional>
-
 namespace lastflop {
 namespace {
 
@@ -17,30 +14,34 @@ size_t SequenceLength(uint32_t lead) {
   return 0;
 }
 
-bool IsSequence(absl::string_view text, size_t start, size_t length) {
-  if (length == 0 || start + length > text.size()) {
-    return false;
+}  // namespace
+
+Utf8Character FirstUtf8Character(absl::string_view text) {
+  const size_t length = text.empty() ? 0 : SequenceLength(Byte(text, 0));
+  if (length == 0 || length > text.size()) {
+    return {};
   }
   constexpr uint32_t kLeadMask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-  uint32_t code_point = Byte(text, start) & kLeadMask[length];
-  for (size_t i = start + 1; i < start + length; ++i) {
+  uint32_t code_point = Byte(text, 0) & kLeadMask[length];
+  for (size_t i = 1; i < length; ++i) {
     if ((Byte(text, i) & 0xc0) != 0x80) {
-      return false;
+      return {};
     }
     code_point = code_point << 6 | (Byte(text, i) & 0x3f);
   }
   const bool is_overlong =
       (length == 3 && code_point < 0x800) || (length == 4 && code_point < 0x10000);
   const bool is_surrogate = code_point >= 0xd800 && code_point < 0xe000;
-  return !is_overlong && !is_surrogate && code_point <= 0x10ffff;
+  if (is_overlong || is_surrogate || code_point > 0x10ffff) {
+    return {};
+  }
+  return {.code_point = code_point, .num_bytes = length};
 }
-
-}  // namespace
 
 std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    const size_t length = SequenceLength(Byte(text, i));
-    if (!IsSequence(text, i, length)) {
+    const size_t length = FirstUtf8Character(text.substr(i)).num_bytes;
+    if (length == 0) {
       return i;
     }
     i += length;

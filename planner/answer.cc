@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/figure_text.h"
 
 namespace lastflop {
 namespace {
@@ -35,11 +36,7 @@ Counts Count(const Ranking& ranking) {
 }
 
 std::string SpeedupText(const SpeedupFigure& figure) {
-  std::string text = absl::StrFormat("%.3fx", figure.estimate);
-  if (figure.low.has_value() && figure.high.has_value()) {
-    absl::StrAppendFormat(&text, " (%.3f to %.3f)", *figure.low, *figure.high);
-  }
-  return text;
+  return FigureText(figure.estimate, figure.low, figure.high);
 }
 
 std::string NothingFaster(const Ranking& ranking) {
@@ -68,7 +65,7 @@ std::string Partial(const Ranking& ranking) {
 }
 
 std::string GainText(const Gain& gain) {
-  return absl::StrFormat(", %+.0f GPU-hours net", gain.net_gpu_hours);
+  return absl::StrCat(", ", WholeText(gain.net_gpu_hours, /*sign=*/true), " GPU-hours net");
 }
 
 const RankedIntervention* Find(const Ranking& ranking, const std::string& id) {
@@ -94,10 +91,10 @@ std::string AnswerFrom(const Ranking& ranking) {
       const std::string more =
           ranking.sequence.size() == 1
               ? ""
-              : absl::StrFormat("; with %d more the stack is %s at %.3fx",
+              : absl::StrFormat("; with %d more the stack is %s at %sx",
                                 ranking.sequence.size() - 1,
                                 stack.has_value() ? "measured" : "modelled",
-                                stack.value_or(ranking.sequence.back().expected_stack));
+                                RatioText(stack.value_or(ranking.sequence.back().expected_stack)));
       return absl::StrFormat("Build %s first: %s in the mix for %g engineer-hours%s%s%s.",
                              first->id, SpeedupText(*first->mix), first->effort.likely_hours,
                              first->gain.has_value() ? GainText(*first->gain) : "", more,
@@ -109,7 +106,8 @@ std::string AnswerFrom(const Ranking& ranking) {
       const std::string gain = one.gain.has_value() ? GainText(*one.gain) : "";
       const std::string from =
           one.break_even_gpu_hours.has_value()
-              ? absl::StrFormat(" (it pays from %.0f GPU-hours on)", *one.break_even_gpu_hours)
+              ? absl::StrCat(" (it pays from ", WholeText(*one.break_even_gpu_hours),
+                             " GPU-hours on)")
               : "";
       return absl::StrFormat("Build nothing yet: the best, %s, is %s in the mix%s, but %s%s%s.",
                              one.id, SpeedupText(*one.mix), gain,

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/figure_text.h"
 
 namespace lastflop {
 namespace {
@@ -30,18 +31,19 @@ ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence
   if (evidence.ceiling.has_value() && claim->low > *evidence.ceiling &&
       !(has_interval && *evidence.low > *evidence.ceiling)) {
     return {ClaimVerdict::kImpossible,
-            absl::StrFormat("%s, the ceiling is %.3fx: %s", claimed, *evidence.ceiling,
-                            evidence.ceiling_arithmetic)};
+            absl::StrCat(claimed, ", the ceiling is ", RatioText(*evidence.ceiling),
+                         "x: ", evidence.ceiling_arithmetic)};
   }
   if (!evidence.estimate.has_value()) {
     return {ClaimVerdict::kUndecided, absl::StrCat(claimed, ", ", evidence.missing)};
   }
   if (!has_interval) {
     return {ClaimVerdict::kUndecided,
-            absl::StrFormat("%s, measured %.3fx without an interval", claimed, *evidence.estimate)};
+            absl::StrCat(claimed, ", measured ", RatioText(*evidence.estimate),
+                         "x without an interval")};
   }
-  const std::string measured = absl::StrFormat("%s, measured %.3fx (%.3f to %.3f)", claimed,
-                                               *evidence.estimate, *evidence.low, *evidence.high);
+  const std::string measured = absl::StrCat(
+      claimed, ", measured ", FigureText(*evidence.estimate, evidence.low, evidence.high));
   if (claim->high.has_value() && *evidence.low > *claim->high) {
     return {ClaimVerdict::kExceeded, measured};
   }

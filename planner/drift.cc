@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/figure_text.h"
 #include "planner/claim.h"
 
 namespace lastflop {
@@ -105,10 +106,10 @@ std::vector<std::string> DriftWarnings(const Campaign& campaign,
     }
     if (!exceeded.empty()) {
       warnings.push_back(absl::StrFormat(
-          "the baseline drifted by %+.1f%% (standard error %.1f%%) between its first and last "
+          "the baseline drifted by %s (standard error %s) between its first and last "
           "samples at %s, more than is claimed by %s",
-          100 * *point.drift, 100 * point.drift_error.value_or(0), point.label,
-          absl::StrJoin(exceeded, ", ")));
+          PercentText(*point.drift, /*sign=*/true), PercentText(point.drift_error.value_or(0)),
+          point.label, absl::StrJoin(exceeded, ", ")));
     }
   }
   return warnings;

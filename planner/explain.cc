@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/figure_text.h"
 #include "common/suggest.h"
 #include "planner/economics.h"
 
@@ -13,11 +14,7 @@ namespace lastflop {
 namespace {
 
 std::string FigureText(const SpeedupFigure& figure) {
-  std::string text = absl::StrFormat("%.3fx", figure.estimate);
-  if (figure.low.has_value() && figure.high.has_value()) {
-    absl::StrAppendFormat(&text, " (%.3f to %.3f)", *figure.low, *figure.high);
-  }
-  return text;
+  return lastflop::FigureText(figure.estimate, figure.low, figure.high);
 }
 
 std::string OriginText(Origin origin, absl::string_view of) {
@@ -81,11 +78,12 @@ ExplainedLine PointsLine(const RankedIntervention& one) {
 }
 
 ExplainedLine CeilingLine(const RankedIntervention& one) {
-  return {"ceiling",
-          absl::StrCat(one.ceiling.has_value() ? absl::StrFormat("%.3fx: ", *one.ceiling) : "n/a: ",
-                       one.ceiling_arithmetic),
-          OriginText(Origin::kModelled,
-                     "the baseline's measured breakdown, floors from the machine's peaks")};
+  return {
+      "ceiling",
+      absl::StrCat(one.ceiling.has_value() ? absl::StrCat(RatioText(*one.ceiling), "x: ") : "n/a: ",
+                   one.ceiling_arithmetic),
+      OriginText(Origin::kModelled,
+                 "the baseline's measured breakdown, floors from the machine's peaks")};
 }
 
 ExplainedLine ClaimLine(const RankedIntervention& one) {
@@ -107,10 +105,10 @@ ExplainedLine PriorLine(const Campaign& campaign, const RankedIntervention& one)
     }
   }
   if (one.predicted_speedup.has_value()) {
-    parts.push_back(absl::StrFormat("predicted %.3fx", *one.predicted_speedup));
+    parts.push_back(absl::StrCat("predicted ", RatioText(*one.predicted_speedup), "x"));
   }
   if (one.prediction_error.has_value()) {
-    parts.push_back(absl::StrFormat("off by %+.1f%%", 100 * *one.prediction_error));
+    parts.push_back(absl::StrCat("off by ", PercentText(*one.prediction_error, /*sign=*/true)));
   }
   return parts.empty() ? ExplainedLine{"known before", "nothing", "n/a"}
                        : ExplainedLine{"known before", absl::StrJoin(parts, ", "),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/figure_text.h"
 #include "common/plan.h"
 #include "planner/breakdown.h"
 #include "planner/drift.h"
@@ -67,8 +68,8 @@ void AddEffectivePlan(const std::string& name, const TrialSpec& spec, const Atte
 // What makes the figures at a point mean little, whatever they are.
 void AddQuality(const BaselinePoint& point, WarningList& warnings) {
   if (point.detectable_effect.value_or(0) > kLargeDetectableEffect) {
-    warnings.Add(absl::StrFormat("at %s only effects above %.0f%% are told from noise", point.label,
-                                 100 * *point.detectable_effect));
+    warnings.Add(absl::StrCat("at ", point.label, " only effects above ",
+                              WholeText(100 * *point.detectable_effect), "% are told from noise"));
   }
   if (point.step_us.has_value() && !point.breakdown.empty()) {
     if (IsOfAnotherStep(point.breakdown_step_us, *point.step_us)) {
@@ -95,8 +96,9 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
     if (point.effect_against_itself == Effect::kFaster ||
         point.effect_against_itself == Effect::kSlower) {
       warnings.Add(absl::StrFormat(
-          "the baseline against itself is %s at %s (%.3fx): small differences there mean nothing",
-          ToWord(*point.effect_against_itself), point.label, point.against_itself->estimate));
+          "the baseline against itself is %s at %s (%sx): small differences there mean nothing",
+          ToWord(*point.effect_against_itself), point.label,
+          RatioText(point.against_itself->estimate)));
     }
     AddQuality(point, warnings);
     const std::optional<StepBreakdown>& breakdown = context.breakdowns[i];

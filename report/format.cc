@@ -4,46 +4,44 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "absl/strings/numbers.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "common/figure_text.h"
+#include "common/one_line.h"
 
 namespace lastflop {
 namespace {
 
 bool IsKnown(std::optional<double> value) { return value.has_value() && std::isfinite(*value); }
 
-// Groups the digits of an integer's text by three.
-std::string GroupDigits(std::string digits) {
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), 1, ',');
+// Groups the digits of a whole number's text by three; leaves "-1.9e+40" as it is.
+std::string GroupDigits(std::string number) {
+  const std::ptrdiff_t first = absl::ascii_isdigit(static_cast<unsigned char>(number[0])) ? 0 : 1;
+  if (number.find('e') != std::string::npos) {
+    return number;
   }
-  return digits;
+  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(number.size()) - 3; at > first; at -= 3) {
+    number.insert(static_cast<size_t>(at), 1, ',');
+  }
+  return number;
 }
 
 std::string Trim(double value) { return absl::StrFormat("%.6g", value); }
 
-bool IsControl(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte == 0x7f;
-}
-
 }  // namespace
 
 std::string FormatSpeedup(std::optional<double> speedup) {
-  return IsKnown(speedup) ? absl::StrFormat("%.3fx", *speedup) : kNotAvailable;
+  return IsKnown(speedup) ? absl::StrCat(RatioText(*speedup), "x") : kNotAvailable;
 }
 
 std::string FormatFigure(const std::optional<SpeedupFigure>& figure) {
   if (!figure.has_value()) {
     return kNotAvailable;
   }
-  std::string text = FormatSpeedup(figure->estimate);
-  if (IsKnown(figure->low) && IsKnown(figure->high)) {
-    absl::StrAppendFormat(&text, " (%.3f to %.3f)", *figure->low, *figure->high);
-  }
-  return text;
+  return IsKnown(figure->estimate) ? FigureText(figure->estimate, figure->low, figure->high)
+                                   : kNotAvailable;
 }
 
 std::string FormatClaim(const std::optional<Claim>& claim) {
@@ -81,10 +79,7 @@ std::string FormatCount(std::optional<double> value, bool sign) {
   if (!IsKnown(value)) {
     return kNotAvailable;
   }
-  const double rounded = std::round(*value);
-  const std::string digits = GroupDigits(absl::StrFormat("%.0f", std::abs(rounded)));
-  if (rounded < 0) return absl::StrCat("-", digits);
-  return sign && rounded > 0 ? absl::StrCat("+", digits) : digits;
+  return GroupDigits(WholeText(*value, sign));
 }
 
 std::string FormatNumber(std::optional<double> value) {
@@ -98,31 +93,17 @@ std::string FormatPercent(std::optional<double> share, bool sign) {
   if (!IsKnown(share)) {
     return kNotAvailable;
   }
-  return sign ? absl::StrFormat("%+.1f%%", 100 * *share) : absl::StrFormat("%.1f%%", 100 * *share);
+  return PercentText(*share, sign);
 }
 
 std::string FormatEffect(std::optional<Effect> effect) {
   return effect.has_value() ? std::string(ToWord(*effect)) : kNotAvailable;
 }
 
-std::string OneLine(absl::string_view text) {
-  std::string line;
-  for (size_t i = 0; i < text.size(); ++i) {
-    // U+0080 to U+009F are control characters as well: 0xc2 0x80 to 0xc2 0x9f.
-    const bool is_c1 = text[i] == '\xc2' && i + 1 < text.size() &&
-                       (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
-    if (is_c1) {
-      ++i;
-    }
-    const char c = is_c1 || IsControl(text[i]) ? ' ' : text[i];
-    line.push_back(c);
-  }
-  return line;
-}
-
 std::string EscapeHtml(absl::string_view text) {
   return absl::StrReplaceAll(
-      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
+      PlainLines(text),
+      {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 std::string EscapeMarkdown(absl::string_view text) {
@@ -141,13 +122,13 @@ std::string EscapeMarkdown(absl::string_view text) {
 }
 
 std::string CsvField(absl::string_view text) {
-  const bool has_special = text.find_first_of(",\"\r\n") != absl::string_view::npos;
-  const bool has_blank_end = !text.empty() && (text.front() == ' ' || text.back() == ' ' ||
-                                               text.front() == '\t' || text.back() == '\t');
+  const std::string field = PlainLines(text);
+  const bool has_special = field.find_first_of(",\"\n") != std::string::npos;
+  const bool has_blank_end = !field.empty() && (field.front() == ' ' || field.back() == ' ');
   if (!has_special && !has_blank_end) {
-    return std::string(text);
+    return field;
   }
-  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+  return absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\"");
 }
 
 }  // namespace lastflop

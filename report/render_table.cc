@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/one_line.h"
 #include "report/document.h"
 #include "report/format.h"
 #include "report/render.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/one_line.h"
 #include "report/chart_parts.h"
 #include "report/charts.h"
 #include "report/format.h"
@@ -68,12 +69,17 @@ struct Range {
   double high = 1;
 };
 
-// What the axis covers: all figures and intervals, claims and ceilings up to twice as far away.
+// What the axis covers: all figures, intervals as far as three times the highest figure, claims and
+// ceilings up to twice as far away. What goes on past the axis is cut at its end.
 Range SpeedupRange(const std::vector<SpeedupRow>& rows, double min_effect) {
   Range range{.low = 1 - 2 * min_effect, .high = 1 + 2 * min_effect};
   for (const SpeedupRow& row : rows) {
     range.low = std::min({range.low, row.estimate, row.low.value_or(row.estimate)});
-    range.high = std::max({range.high, row.estimate, row.high.value_or(row.estimate)});
+    range.high = std::max(range.high, row.estimate);
+  }
+  const double most = 3 * range.high;
+  for (const SpeedupRow& row : rows) {
+    range.high = std::max(range.high, std::min(most, row.high.value_or(row.estimate)));
   }
   const double far = 1 + 2 * (range.high - 1);
   for (const SpeedupRow& row : rows) {

@@ -26,6 +26,15 @@ TEST(FormatTest, GroupsThousands) {
   EXPECT_EQ(FormatNumber(1000), "1,000");
 }
 
+TEST(FormatTest, KeepsHugeAndTinyNumbersAsNarrowAsAnyOther) {
+  const SpeedupFigure wide{.estimate = 1.459, .low = 1e-132, .high = 1.7e132};
+  EXPECT_EQ(FormatFigure(wide), "1.459x (<0.001 to >1000)");
+  EXPECT_EQ(FormatSpeedup(1e9), ">1000x");
+  EXPECT_EQ(FormatCount(-1.8906353e40), "-1.9e+40");
+  EXPECT_EQ(FormatNumber(2.5e12), "2.5e+12");
+  EXPECT_EQ(FormatPercent(6.69018495093645e18), "6.7e+20%");
+}
+
 TEST(FormatTest, WritesEffortInWorkingTime) {
   EXPECT_EQ(FormatHours(0.5), "30m");
   EXPECT_EQ(FormatHours(6), "6h");
@@ -52,9 +61,11 @@ TEST(FormatTest, QuotesCsvOnlyWhereItMustAndChangesNothing) {
   EXPECT_EQ(CsvField(" padded"), "\" padded\"");
 }
 
-TEST(FormatTest, KeepsLetterLikeBytesAndDropsControls) {
-  EXPECT_EQ(OneLine("caf\xc3\xa9\n\x1b[2J"), "caf\xc3\xa9  [2J");
-  EXPECT_EQ(OneLine("\xc2\x9b"), " ");
+TEST(FormatTest, LeavesNoControlCharacterInAnyFormat) {
+  const absl::string_view hostile("a\0\x1b[31mb\xc2\x9b", 10);
+  EXPECT_EQ(EscapeHtml(hostile), "a  [31mb ");
+  EXPECT_EQ(EscapeMarkdown(hostile), "a  \\[31mb ");
+  EXPECT_EQ(CsvField(hostile), "\"a  [31mb \"");
 }
 
 }  // namespace

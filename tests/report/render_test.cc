@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/one_line.h"
 #include "tests/main/golden.h"
 #include "tests/report/report_fixture.h"
 
@@ -111,7 +112,7 @@ TEST(RenderTest, GivesHostileTextBackFromCsv) {
   ASSERT_GT(records.size(), 1);
   for (size_t i = 1; i < records.size(); ++i) {
     ASSERT_EQ(records[i].size(), records[0].size());
-    EXPECT_EQ(records[i][0], kHostileName);
+    EXPECT_EQ(records[i][0], PlainLines(kHostileName));  // All but the escape character.
   }
 }
 
@@ -140,7 +141,26 @@ TEST(RenderTest, KeepsJsonValidWithHostileTextAndNumbersThatAreNone) {
 }
 
 TEST(RenderTest, LetsNoHostileTextMoveTheCursor) {
-  EXPECT_THAT(RenderTable(HostileRanking(), /*color=*/false, 120), Not(HasSubstr("\x1b")));
+  const Ranking ranking = HostileRanking();
+  for (const std::string& text :
+       {RenderTable(ranking, /*color=*/false, 120), RenderMarkdown(ranking), RenderCsv(ranking),
+        RenderHtml(ranking, ""), RenderJson(ranking)}) {
+    EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  }
+}
+
+TEST(RenderTest, AnIntervalThatTellsNothingLeavesTheTableAtItsWidth) {
+  Ranking ranking = ExampleRanking();
+  for (RankedIntervention& one : ranking.interventions) {
+    one.mix = SpeedupFigure{.estimate = 1.459, .low = 1e-130, .high = 1.6779e131, .num_pairs = 2};
+    one.gain = Gain{.net_gpu_hours = -1.89e30, .low = -1e90, .high = 1e90};
+    one.points.clear();
+  }
+  const std::string table = RenderTable(ranking, /*color=*/false, /*width=*/80);
+  EXPECT_THAT(table, HasSubstr("1.459x (<0.001 to >1000)"));
+  for (const absl::string_view line : absl::StrSplit(table, '\n')) {
+    EXPECT_LE(line.size(), 80) << line;
+  }
 }
 
 TEST(RenderTest, ExportsEverySampleOfEveryAttempt) {
