@@ -1,6 +1,8 @@
 #include "spec/module_patterns.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -10,7 +12,8 @@ namespace {
 
 constexpr absl::string_view kPrefixes[] = {"model.", "", "language_model.model.",
                                            "model.language_model.", "language_model."};
-constexpr size_t kMaxPattern = 1000;  // A longer expression could take its matcher's whole stack.
+constexpr size_t kMaxPattern = 1000;
+constexpr int64_t kMaxMatcherBytes = 1 << 20;  // Of one expression: "(a{100}){100}" is refused.
 
 // "model.layers.*.mlp" as a regular expression, for the module and those inside it: "*.mlp.gate" is
 // not "mlp.gate_proj".
@@ -54,13 +57,16 @@ absl::Status ModulePatterns::Add(absl::string_view pattern) {
     return absl::InvalidArgumentError(
         absl::StrCat("a pattern of ", pattern.size(), " characters: at most ", kMaxPattern));
   }
-  try {
-    regexes_.emplace_back(is_regex ? std::string(pattern) : RegexOfGlob(pattern),
-                          std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", pattern, "\" is no regular expression: ", error.what()));
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(kMaxMatcherBytes);
+  auto regex =
+      std::make_unique<RE2>(is_regex ? std::string(pattern) : RegexOfGlob(pattern), options);
+  if (!regex->ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", pattern, "\" is no regular expression that lastflop reads: ", regex->error()));
   }
+  regexes_.push_back(std::move(regex));
   return absl::OkStatus();
 }
 
@@ -79,8 +85,8 @@ bool ModulePatterns::MatchesName(const std::string& name) const {
                   [&](const std::string& part) { return HasPart(name, part); })) {
     return true;
   }
-  return std::any_of(regexes_.begin(), regexes_.end(), [&](const std::regex& regex) {
-    return std::regex_search(name, regex, std::regex_constants::match_continuous);
+  return std::any_of(regexes_.begin(), regexes_.end(), [&](const std::unique_ptr<RE2>& regex) {
+    return regex->Match(name, 0, name.size(), RE2::ANCHOR_START, nullptr, 0);
   });
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <regex>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "re2/re2.h"
 
 namespace lastflop {
 
@@ -14,10 +15,11 @@ namespace lastflop {
 //   lm_head, mlp.gate         a module, or the modules inside it, wherever it stands
 //   re:.*self_attn.*          a regular expression, matched from the start of the name
 //   model.layers.*.self_attn  with * for anything, matched from the start of the name
-// Plain data after Add(); safe to read from any thread.
+// Safe to read from any thread after Add().
 class ModulePatterns {
  public:
-  // InvalidArgument for a regular expression that is none.
+  // InvalidArgument for a regular expression that is none, or that can be matched by backtracking
+  // only: (?!...), (?<=...), \1.
   absl::Status Add(absl::string_view pattern);
 
   // Whether a pattern names the module, e.g. "layers.3.mlp.experts.0.up_proj". What stands before
@@ -30,7 +32,7 @@ class ModulePatterns {
   bool MatchesName(const std::string& name) const;
 
   std::set<std::string> names_;
-  std::vector<std::regex> regexes_;
+  std::vector<std::unique_ptr<RE2>> regexes_;  // Time linear in the name, whatever they say.
 };
 
 }  // namespace lastflop

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   make g++ cmake ninja-build ccache git python3 python3-jsonschema
-  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libre2-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libsqlite3-dev sqlite3
   libgtest-dev libgmock-dev libbenchmark-dev libjs-vega
 )

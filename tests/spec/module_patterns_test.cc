@@ -47,6 +47,21 @@ TEST(ModulePatternsTest, TriesEveryUsualPrefix) {
   EXPECT_TRUE(Names("language_model.lm_head", "lm_head"));
 }
 
+TEST(ModulePatternsTest, MatchesInTimeLinearInTheName) {
+  // By backtracking this takes longer than anyone waits.
+  EXPECT_FALSE(Names("re:(.*)*(.*)*(.*)*(.*)*x", "layers.0.self_attn.o_proj"));
+  std::string name(2000, 'a');
+  name.push_back('b');
+  EXPECT_FALSE(Names("re:(a+)+$", name));
+}
+
+TEST(ModulePatternsTest, RefusesExpressionsThatTakeBacktrackingOrMuchMemory) {
+  for (const char* const pattern : {"re:(?!.*experts).*", "re:(a)\\1", "re:((a{100}){100}){100}"}) {
+    ModulePatterns patterns;
+    EXPECT_FALSE(patterns.Add(pattern).ok()) << pattern;
+  }
+}
+
 TEST(ModulePatternsTest, RefusesWhatIsNoExpression) {
   ModulePatterns patterns;
   EXPECT_FALSE(patterns.Add("re:(").ok());
