@@ -29,8 +29,7 @@ double AttentionBytes(const Model& model) {
   const int64_t kv_up = a.num_heads * (a.qk_nope_head_dim + a.v_head_dim);
   return Bytes(storage, down, hidden) + Bytes(storage, query, query_in) +
          static_cast<double>(a.q_lora_rank + a.kv_lora_rank) * kBf16Bytes +
-         static_cast<double>(kv_up) * static_cast<double>(a.kv_lora_rank) * kBf16Bytes +
-         Bytes(storage, hidden, a.num_heads * a.v_head_dim);
+         Bytes(storage, kv_up, a.kv_lora_rank) + Bytes(storage, hidden, a.num_heads * a.v_head_dim);
 }
 
 double MoeLayerBytes(const Model& model) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "spec/huggingface_scheme.h"
+#include "spec/model_rules.h"
 
 namespace lastflop {
 namespace {
@@ -115,6 +116,7 @@ void Apply(const QuantizationScheme& scheme, const ModuleNames& names, Model& mo
   model.dense = MostCommonStorage(scheme, "dense layers",
                                   FfnModules(model, names, LayerKind::kDense, ""), model);
   model.attention_weights = MostCommonStorage(scheme, "attention", AttentionModules(model), model);
+  AssumeAbsorbedKeys(model);
   if (!scheme.keeps_lm_head) {
     model.lm_head = StorageIn(scheme, "lm_head");
   }

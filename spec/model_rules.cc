@@ -28,6 +28,16 @@ std::string NumGroupsProblem(int64_t num_groups, int64_t num_experts) {
              : absl::StrCat(num_groups, ": must divide the ", num_experts, " experts");
 }
 
+void AssumeAbsorbedKeys(Model& model) {
+  if (model.attention.kind == AttentionKind::kMla &&
+      model.attention_weights.format != WeightFormat::kBf16) {
+    model.assumed.push_back(
+        absl::StrCat("kv_b_proj: bf16 on the device, where its halves are multiplied on their own; "
+                     "the model stores it as ",
+                     ToWord(model.attention_weights.format)));
+  }
+}
+
 std::string TopKGroupsProblem(const RouterDims& router, int64_t top_k, int64_t num_experts) {
   if (router.top_k_groups > router.num_groups) {
     return absl::StrCat(router.top_k_groups, ": must be at most the ", router.num_groups,

@@ -22,4 +22,8 @@ inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxExperts = 65536;
 inline constexpr int64_t kMaxWidth = 1 << 24;
 
+// Says in `assumed` where latent attention runs with other weights than are stored: its products
+// with halves of kv_b_proj are in bf16 whatever the projection is stored in.
+void AssumeAbsorbedKeys(Model& model);
+
 }  // namespace lastflop

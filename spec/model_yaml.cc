@@ -190,6 +190,7 @@ class ModelBuilder {
     read("attention", model_.attention_weights);
     read("lm_head", model_.lm_head);
     reader.Finish();
+    AssumeAbsorbedKeys(model_);
   }
 
   Diagnostics& diagnostics_;  // Outlives this.

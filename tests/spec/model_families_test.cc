@@ -69,6 +69,14 @@ TEST(ModelFamiliesTest, ReadsDeepseekV2WithASoftmaxAndAQueryInOneProduct) {
                                       .scaling_factor = 16}));
 }
 
+TEST(ModelFamiliesTest, CountsWhatIsStored) {
+  const absl::StatusOr<Model> model = ReadModelFile("experiments/models/deepseek-v3.json");
+  ASSERT_TRUE(model.ok()) << model.status();
+  // kv_b_proj of 61 layers in fp8 as the rest of the attention; the device keeps it as bf16.
+  EXPECT_EQ(ModelBytes(*model), 672987258880);
+  EXPECT_THAT(model->assumed, Contains(HasSubstr("kv_b_proj: bf16 on the device")));
+}
+
 TEST(ModelFamiliesTest, IgnoresTheGroupsOfAGreedyRouter) {
   const Model model = Read(
       DeepseekConfig("deepseek_v2", R"("topk_method": "greedy", "n_group": 4, "topk_group": 1)"));
