@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "spec/model_rules.h"
 
 namespace lastflop {
@@ -31,6 +33,27 @@ void AssumeActivations(Model& model) {
       "activations: bf16 unless the plan sets moe.activations; the config quantizes them");
 }
 
+// Whether a `strategy` of scales is one that lastflop has for such weights, else an error.
+bool HasStrategy(ConfigFields& weights, absl::string_view kind,
+                 const std::vector<absl::string_view>& known) {
+  const std::string strategy = weights.StringOr("strategy", known.front());
+  if (weights.status().ok() && std::count(known.begin(), known.end(), strategy) == 0) {
+    weights.Fail("strategy",
+                 absl::StrCat("\"", strategy, "\": ", kind, " are modelled with scales by ",
+                              absl::StrJoin(known, " or ")));
+  }
+  return weights.status().ok();
+}
+
+// An error where `key` is there and is not `known`: another format has another name here.
+void RequireSize(ConfigFields& fields, absl::string_view key, int64_t known,
+                 absl::string_view format) {
+  const int64_t size = fields.SizeOr(key, known, -1, kMaxWidth);
+  if (fields.status().ok() && size != known) {
+    fields.Fail(key, absl::StrCat(size, ": ", format, " has ", known));
+  }
+}
+
 // int4 in groups along the input dimension; others have no format here.
 std::optional<WeightStorage> Int4Storage(ConfigFields& fields, int64_t group_size) {
   switch (group_size) {
@@ -51,6 +74,10 @@ std::optional<WeightStorage> Int4Storage(ConfigFields& fields, int64_t group_siz
 QuantizationScheme ReadFp8(ConfigFields& fields, Model& model) {
   QuantizationScheme scheme;
   AssumeActivations(model);  // To fp8, with scales made at run time or stored.
+  const std::string bits = absl::AsciiStrToLower(fields.StringOr("fmt", "e4m3"));
+  if (!absl::StrContains(bits, "e4m3")) {
+    fields.Fail("fmt", absl::StrCat("\"", bits, "\": 8-bit floats are modelled as e4m3"));
+  }
   WeightStorage storage = StorageOf(WeightFormat::kFp8);
   if (fields.Has("weight_block_size")) {
     const std::vector<int64_t> block = fields.SizeList("weight_block_size", 1, 65536);
@@ -84,6 +111,7 @@ QuantizationScheme ReadInt4Groups(ConfigFields& fields, Model& model) {
   if (fields.BoolOr("zero_point", false) || !fields.BoolOr("sym", true)) {
     model.not_modelled.push_back("zero points of the int4 weights: groups are symmetric");
   }
+  scheme.keeps_lm_head = !fields.BoolOr("lm_head", false);
   if (fields.BoolOr("desc_act", false)) {
     model.not_modelled.push_back("desc_act: groups are in the order of the input");
   }
@@ -108,11 +136,13 @@ std::optional<WeightStorage> ReadGroupWeights(ConfigFields& weights, bool is_spa
                                               Model& model) {
   const std::string type = weights.StringOr("type", "int");
   const int64_t bits = weights.Size("num_bits", 1, 16);
-  const std::string strategy = weights.StringOr("strategy", "");
   if (!weights.status().ok()) {
     return std::nullopt;
   }
   if (type == "int" && bits == 4) {
+    if (!HasStrategy(weights, "int4 weights", {"group"})) {
+      return std::nullopt;
+    }
     if (!weights.BoolOr("symmetric", true)) {
       model.not_modelled.push_back("zero points of the int4 weights: groups are symmetric");
     }
@@ -125,7 +155,15 @@ std::optional<WeightStorage> ReadGroupWeights(ConfigFields& weights, bool is_spa
     return storage;
   }
   if (type == "float" && bits == 8) {
-    if (strategy != "block") {
+    if (!HasStrategy(weights, "8-bit floats", {"tensor", "channel", "block"})) {
+      return std::nullopt;
+    }
+    if (weights.StringOr("strategy", "tensor") != "block") {
+      if (weights.Has("group_size")) {
+        weights.Fail("group_size",
+                     "8-bit floats are modelled with scales by tensor, channel or "
+                     "block, not by group");
+      }
       return StorageOf(WeightFormat::kFp8);
     }
     const std::vector<int64_t> block = weights.SizeList("block_structure", 1, 65536);
@@ -137,6 +175,9 @@ std::optional<WeightStorage> ReadGroupWeights(ConfigFields& weights, bool is_spa
         .format = WeightFormat::kFp8Block, .group_size = block[1], .block_rows = block[0]};
   }
   if (type == "float" && bits == 4) {
+    if (!HasStrategy(weights, "4-bit floats", {"group", "tensor_group"})) {
+      return std::nullopt;
+    }
     const int64_t group_size = weights.Size("group_size", 1, kMaxWidth);
     if (group_size == 16 || group_size == 32) {
       return StorageOf(group_size == 16 ? WeightFormat::kNvfp4 : WeightFormat::kMxfp4);
@@ -201,6 +242,40 @@ QuantizationScheme ReadCompressedTensors(ConfigFields& fields, Model& model) {
 
 // ---- modelopt -----------------------------------------------------------------------------------
 
+// The groups that modelopt writes beside its quant_algo must say the same: `bits` a weight and, but
+// for 0, `group_size`.
+void CheckModeloptGroups(ConfigFields& block, int64_t bits, int64_t group_size,
+                         absl::string_view algorithm) {
+  if (group_size > 0) {
+    RequireSize(block, "group_size", group_size, algorithm);
+  }
+  const ConfigValue* const groups = block.FindValue("config_groups");
+  if (groups == nullptr) {
+    return;
+  }
+  for (const auto& [name, group] : groups->members) {
+    const ConfigValue* const value = group.Find("weights");
+    if (value == nullptr || value->kind != ConfigValue::Kind::kObject) {
+      continue;
+    }
+    ConfigFields weights = block.Inside(absl::StrCat("config_groups.", name, ".weights"), *value);
+    RequireSize(weights, "num_bits", bits, algorithm);
+    if (group_size > 0) {
+      RequireSize(weights, "group_size", group_size, algorithm);
+    }
+    block.Adopt(weights.status());
+  }
+}
+
+void ReportQuantizedCache(const ConfigFields& fields, Model& model) {
+  const ConfigValue* const cache =
+      fields.FindValue(fields.FirstOf({"kv_cache_scheme", "kv_cache_quant_algo"}));
+  if (cache != nullptr) {
+    model.assumed.push_back(
+        "KV cache: bf16 unless the plan sets attention.cache; the config quantizes it");
+  }
+}
+
 // `quant_algo` and its lists stand in the block, or in its `quantization` as in the file that
 // modelopt writes beside the config.
 QuantizationScheme ReadModelopt(ConfigFields& fields, Model& model) {
@@ -213,14 +288,19 @@ QuantizationScheme ReadModelopt(ConfigFields& fields, Model& model) {
   const std::string algorithm = absl::AsciiStrToUpper(block.StringOr("quant_algo", ""));
   if (algorithm == "NVFP4" || algorithm == "NVFP4_AWQ") {
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kNvfp4)));
+    CheckModeloptGroups(block, 4, 16, algorithm);
     AssumeActivations(model);
   } else if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") {
     AssumeActivations(model);
+    CheckModeloptGroups(block, 8, 0, algorithm);
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kFp8)));
   } else if (algorithm == "FP8_PB_WO") {
+    CheckModeloptGroups(block, 8, 0, algorithm);
+    RequireSize(block, "group_size", 128, algorithm);
     scheme.groups.push_back(AllOf(StorageOf(WeightFormat::kFp8Block)));
   } else if (algorithm == "W4A16_AWQ") {
-    const auto storage = Int4Storage(block, block.SizeOr("group_size", 128, 1, kMaxWidth));
+    const auto storage = Int4Storage(
+        block, block.AssumeSize("group_size", 128, "as modelopt writes it", 1, kMaxWidth));
     scheme.groups.push_back(AllOf(storage.value_or(WeightStorage{})));
   } else {
     block.Fail("quant_algo", absl::StrCat("\"", algorithm,
@@ -229,6 +309,9 @@ QuantizationScheme ReadModelopt(ConfigFields& fields, Model& model) {
   }
   AddPatterns(block, "exclude_modules", scheme.ignored);
   AddPatterns(block, "ignore", scheme.ignored);
+  if (is_nested) {
+    ReportQuantizedCache(block, model);
+  }
   fields.Adopt(block.status());
   return scheme;
 }
@@ -255,12 +338,7 @@ QuantizationScheme ReadQuantizationScheme(ConfigFields& fields, Model& model) {
                                              "\": known are fp8, fbgemm_fp8, compressed-tensors, "
                                              "modelopt, mxfp4, awq and gptq"));
   }
-  const ConfigValue* const cache =
-      fields.FindValue(fields.FirstOf({"kv_cache_scheme", "kv_cache_quant_algo"}));
-  if (cache != nullptr) {
-    model.assumed.push_back(
-        "KV cache: bf16 unless the plan sets attention.cache; the config quantizes it");
-  }
+  ReportQuantizedCache(fields, model);
   return scheme;
 }
 

@@ -100,6 +100,43 @@ TEST(ModelQuantizationTest, ReadsTheOtherFormatsOfCompressedTensors) {
               HasSubstr("group_size: 64: int4 weights are modelled in groups of 32 and 128"));
 }
 
+TEST(ModelQuantizationTest, RefusesScalesThatItsFormatsDoNotHave) {
+  const auto error = [](absl::string_view weights) {
+    return Formats(ReadWith(CompressedTensors(weights, "")));
+  };
+  EXPECT_THAT(error(R"("type": "float", "num_bits": 8, "strategy": "group", "group_size": 32)"),
+              HasSubstr("group_0.weights.strategy: \"group\": 8-bit floats are modelled with"));
+  EXPECT_THAT(error(R"("type": "float", "num_bits": 8, "group_size": 32)"),
+              HasSubstr("group_0.weights.group_size: 8-bit floats are modelled with"));
+  EXPECT_THAT(error(R"("type": "int", "num_bits": 4, "strategy": "channel", "group_size": 32)"),
+              HasSubstr("group_0.weights.strategy: \"channel\": int4 weights are modelled with"));
+  EXPECT_THAT(error(R"("type": "float", "num_bits": 4, "strategy": "channel", "group_size": 16)"),
+              HasSubstr("group_0.weights.strategy: \"channel\": 4-bit floats"));
+  EXPECT_THAT(Formats(ReadWith(R"("quant_method": "fp8", "fmt": "e5m2")")),
+              HasSubstr("quantization_config.fmt: \"e5m2\""));
+}
+
+TEST(ModelQuantizationTest, RefusesModeloptGroupsThatAreNotThoseOfItsAlgorithm) {
+  EXPECT_THAT(Formats(ReadWith(R"("quant_algo": "NVFP4", "group_size": 32)")),
+              HasSubstr("quantization_config.group_size: 32: NVFP4 has 16"));
+  EXPECT_THAT(Formats(ReadWith(R"("quant_algo": "NVFP4", "config_groups": {"group_0":
+                                  {"weights": {"num_bits": 4, "group_size": 32}}})")),
+              HasSubstr("config_groups.group_0.weights.group_size: 32: NVFP4 has 16"));
+  EXPECT_THAT(Formats(ReadWith(R"("quant_algo": "FP8", "config_groups": {"group_0":
+                                  {"weights": {"num_bits": 4}}})")),
+              HasSubstr("config_groups.group_0.weights.num_bits: 4: FP8 has 8"));
+  EXPECT_EQ(Formats(ReadWith(R"("quant_algo": "NVFP4", "group_size": 16, "config_groups":
+                                {"group_0": {"weights": {"num_bits": 4, "group_size": 16}}})")),
+            "nvfp4 nvfp4 nvfp4 nvfp4 nvfp4");
+}
+
+TEST(ModelQuantizationTest, SaysThatTheCacheOfANestedModeloptBlockIsQuantized) {
+  const absl::StatusOr<Model> model =
+      ReadWith(R"("quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"})");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->assumed, Contains(HasSubstr("KV cache: bf16 unless")));
+}
+
 TEST(ModelQuantizationTest, ReadsSparseInt4) {
   const absl::StatusOr<Model> model =
       ReadWith(absl::StrCat(CompressedTensors(kInt4G32, R"("lm_head")"),
