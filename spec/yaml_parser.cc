@@ -4,6 +4,7 @@
 
 #include "spec/yaml_parser.h"
 
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -392,6 +393,12 @@ void ParseDocument(const std::string& text, TreeBuilder& builder, const YamlLimi
     TreeBuilder second(text, limits, second_errors);
     if (parser.HandleNextDocument(second)) {
       diagnostics.Error(second.start(), "", "a second document starts here; a file has one");
+    }
+  } catch (const YAML::DeepRecursion& error) {
+    // The builder has said so already, except where the parser looked far ahead of its events.
+    if (diagnostics.ok()) {
+      diagnostics.Error(ToLocation(error.mark), "",
+                        absl::StrCat("more than ", limits.depth, " levels deep"));
     }
   } catch (const YAML::Exception& error) {
     diagnostics.Error(ToLocation(error.mark), builder.Path(), error.msg);
