@@ -1,6 +1,7 @@
 #include "spec/config_json_fields.h"
 
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/numbers.h"
@@ -10,6 +11,21 @@ namespace {
 
 std::string RangeText(int64_t low, int64_t high) {
   return absl::StrCat("a whole number from ", low, " to ", high);
+}
+
+// The whole number in [low, high] that `value` is, also where it is written with a point.
+std::optional<int64_t> WholeIn(const ConfigValue& value, int64_t low, int64_t high) {
+  constexpr double kMostExact = 9007199254740992;  // 2^53: beyond it not every number is there.
+  int64_t whole = value.integer;
+  if (value.kind == ConfigValue::Kind::kNumber) {
+    if (!(std::abs(value.number) <= kMostExact) || std::trunc(value.number) != value.number) {
+      return std::nullopt;
+    }
+    whole = static_cast<int64_t>(value.number);
+  } else if (value.kind != ConfigValue::Kind::kInteger) {
+    return std::nullopt;
+  }
+  return whole >= low && whole <= high ? std::optional(whole) : std::nullopt;
 }
 
 }  // namespace
@@ -48,6 +64,11 @@ const ConfigValue* ConfigFields::FindValue(absl::string_view key) const {
   return value != nullptr && value->kind != ConfigValue::Kind::kNull ? value : nullptr;
 }
 
+bool ConfigFields::IsNull(absl::string_view key) const {
+  const ConfigValue* const value = object_.Find(key);
+  return value != nullptr && value->kind == ConfigValue::Kind::kNull;
+}
+
 int64_t ConfigFields::Size(absl::string_view key, int64_t low, int64_t high) {
   if (!Has(key)) {
     Fail(key, absl::StrCat("is missing: ", RangeText(low, high)));
@@ -61,11 +82,11 @@ int64_t ConfigFields::SizeOr(absl::string_view key, int64_t fallback, int64_t lo
   if (value == nullptr) {
     return fallback;
   }
-  if (value->kind != ConfigValue::Kind::kInteger || value->integer < low || value->integer > high) {
+  const std::optional<int64_t> whole = WholeIn(*value, low, high);
+  if (!whole.has_value()) {
     Fail(key, absl::StrCat(ValueText(*value), ": must be ", RangeText(low, high)));
-    return fallback;
   }
-  return value->integer;
+  return whole.value_or(fallback);
 }
 
 bool ConfigFields::BoolOr(absl::string_view key, bool fallback) {
@@ -110,11 +131,12 @@ std::vector<int64_t> ConfigFields::SizeList(absl::string_view key, int64_t low, 
   std::vector<int64_t> sizes;
   if (const ConfigValue* const list = Typed(key, ConfigValue::Kind::kArray)) {
     for (const ConfigValue& item : list->items) {
-      if (item.kind != ConfigValue::Kind::kInteger || item.integer < low || item.integer > high) {
+      const std::optional<int64_t> whole = WholeIn(item, low, high);
+      if (!whole.has_value()) {
         Fail(key, absl::StrCat("has ", ValueText(item), ": each must be ", RangeText(low, high)));
         break;
       }
-      sizes.push_back(item.integer);
+      sizes.push_back(*whole);
     }
   }
   return sizes;
@@ -140,6 +162,14 @@ bool ConfigFields::AssumeBool(absl::string_view key, bool fallback, absl::string
     Assume(key, fallback ? "true" : "false", why);
   }
   return BoolOr(key, fallback);
+}
+
+std::string ConfigFields::AssumeString(absl::string_view key, absl::string_view fallback,
+                                       absl::string_view why) {
+  if (!Has(key)) {
+    Assume(key, fallback, why);
+  }
+  return StringOr(key, fallback);
 }
 
 ConfigFields ConfigFields::Inside(absl::string_view key, const ConfigValue& object) const {

@@ -27,11 +27,13 @@ class ConfigFields {
   absl::string_view FirstOf(const std::vector<absl::string_view>& keys) const;
   const ConfigValue* FindValue(absl::string_view key) const;
   const ConfigValue& object() const { return object_; }
+  // Whether `key` stands there as null: none of it, for the few keys of which there may be none.
+  bool IsNull(absl::string_view key) const;
 
   // Whether a reader has asked for `key`, by any of the functions here.
   bool WasAsked(absl::string_view key) const { return asked_.contains(key); }
 
-  // Required, in [low, high].
+  // Required, in [low, high]. A whole number may be written as 2048.0 here and below.
   int64_t Size(absl::string_view key, int64_t low, int64_t high);
   // `fallback` where the key is absent: what the family always does.
   int64_t SizeOr(absl::string_view key, int64_t fallback, int64_t low, int64_t high);
@@ -47,6 +49,8 @@ class ConfigFields {
                      int64_t high);
   double AssumeNumber(absl::string_view key, double fallback, absl::string_view why);
   bool AssumeBool(absl::string_view key, bool fallback, absl::string_view why);
+  std::string AssumeString(absl::string_view key, absl::string_view fallback,
+                           absl::string_view why);
 
   // The fields of an object inside this one, with a status of its own.
   ConfigFields Inside(absl::string_view key, const ConfigValue& object) const;

@@ -22,9 +22,11 @@ struct ModelFamily {
   // Fills in everything but names, storage and what all families share.
   void (*read)(ConfigFields& fields, Model& model);
   ModuleNames modules;
+  double rope_theta = 10000;  // Where its config does not say.
 };
 
-// The family of a `model_type`, or null.
+// The family of a `model_type`, or null. The type of a model with images or sound around a language
+// model that is known, "llama4", stands for that one.
 const ModelFamily* FindModelFamily(absl::string_view model_type);
 
 // "deepseek_v2, deepseek_v3, ...": for messages that say what would be accepted.

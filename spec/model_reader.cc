@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,16 @@ constexpr size_t kMaxFileBytes = 16 << 20;  // A published config has kilobytes.
 constexpr absl::string_view kExpertKeys[] = {"num_experts", "n_routed_experts",
                                              "num_local_experts"};
 
+// Where configs of models with images or sound have their language model.
+struct TextPlace {
+  absl::string_view key;
+  absl::string_view inner = "";  // A member of that one, or "" for itself.
+};
+constexpr TextPlace kTextPlaces[] = {
+    {"text_config"}, {"language_config"}, {"llm_config"}, {"thinker_config", "text_config"}};
+constexpr absl::string_view kTextPlacesText =
+    "text_config, language_config, llm_config and thinker_config.text_config";
+
 // Whether the model has layers whose attention is no attention over the context. Their cost has
 // another form, so a figure for them would be wrong, not merely rough.
 std::string LinearAttentionReason(const ConfigFields& fields) {
@@ -40,19 +52,73 @@ std::string LinearAttentionReason(const ConfigFields& fields) {
                                       [](const ConfigValue& kind) { return kind.integer == 0; })) {
     return "has attn_type_list with linear layers, which are not modelled";
   }
+  const ConfigValue* const types = fields.FindValue("layer_types");
+  if (types != nullptr) {
+    for (const ConfigValue& type : types->items) {
+      for (const absl::string_view word : {"linear", "mamba", "recurrent", "conv"}) {
+        if (absl::StrContains(type.text, word)) {
+          return absl::StrCat("has layer_types with ", type.text,
+                              ": layers of linear attention or state are not modelled");
+        }
+      }
+    }
+  }
   return "";
 }
 
-absl::StatusOr<const ModelFamily*> FamilyOf(ConfigFields& fields) {
-  const std::string model_type = fields.StringOr("model_type", "");
-  LASTFLOP_RETURN_IF_ERROR(fields.status());
+// The language model that `root` is or has inside, and `around`: what stands right around it.
+struct LanguageModel {
+  ConfigFields around;
+  ConfigFields fields;
+  bool is_nested = false;
+};
+
+absl::StatusOr<ConfigFields> ObjectInside(const ConfigFields& fields, absl::string_view key,
+                                          const ConfigValue& value) {
+  if (value.kind != ConfigValue::Kind::kObject) {
+    return fields.ErrorAt(key, absl::StrCat(ConfigFields::ValueText(value), ": must be an object"));
+  }
+  return fields.Inside(key, value);
+}
+
+absl::StatusOr<LanguageModel> FindLanguageModel(const ConfigFields& root) {
+  for (const auto& [key, inner] : kTextPlaces) {
+    const ConfigValue* const value = root.FindValue(key);
+    if (value == nullptr) {
+      continue;
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(ConfigFields fields, ObjectInside(root, key, *value));
+    if (inner.empty()) {
+      return LanguageModel{root, std::move(fields), true};
+    }
+    const ConfigValue* const inner_value = fields.FindValue(inner);
+    if (inner_value == nullptr) {
+      continue;
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(ConfigFields inside, ObjectInside(fields, inner, *inner_value));
+    return LanguageModel{std::move(fields), std::move(inside), true};
+  }
+  return LanguageModel{root, root.Inside("", root.object())};
+}
+
+// The type that the language model says, else that of what stands around it.
+absl::StatusOr<const ModelFamily*> FamilyOf(ConfigFields& root, LanguageModel& found) {
+  ConfigFields& fields = found.fields;
+  std::string model_type;
+  for (ConfigFields* const where : {&fields, &found.around, &root}) {
+    if (model_type.empty()) {
+      model_type = where->StringOr("model_type", "");
+      LASTFLOP_RETURN_IF_ERROR(where->status());
+    }
+  }
   const bool has_experts = std::any_of(std::begin(kExpertKeys), std::end(kExpertKeys),
                                        [&](absl::string_view key) { return fields.Has(key); });
   if (!has_experts) {
-    return fields.ErrorAt("model_type",
-                          absl::StrCat("\"", model_type,
-                                       "\" has none of num_experts, n_routed_experts and "
-                                       "num_local_experts: lastflop is for models with experts"));
+    return fields.ErrorAt(
+        "model_type",
+        absl::StrCat("\"", model_type, "\" has none of num_experts, n_routed_experts and ",
+                     "num_local_experts: lastflop is for models with experts",
+                     found.is_nested ? "" : absl::StrCat(", here or in ", kTextPlacesText)));
   }
   if (const std::string reason = LinearAttentionReason(fields); !reason.empty()) {
     return fields.ErrorAt("model_type", absl::StrCat("\"", model_type, "\" ", reason));
@@ -77,11 +143,15 @@ void ReadSharedByAllFamilies(ConfigFields& fields, Model& model) {
 
 // rope_theta stands in the config, or in its rope_parameters as newer ones have it. Scaling changes
 // the angles, not the work.
-void ReadRope(ConfigFields& fields, Model& model) {
+void ReadRope(ConfigFields& fields, double usual_theta, Model& model) {
   for (const absl::string_view key : {"rope_scaling", "rope_parameters"}) {
     const ConfigValue* const value = fields.FindValue(key);
-    if (value == nullptr || value->kind != ConfigValue::Kind::kObject) {
+    if (value == nullptr) {
       continue;
+    }
+    if (value->kind != ConfigValue::Kind::kObject) {
+      fields.Fail(key, absl::StrCat(ConfigFields::ValueText(*value), ": must be an object"));
+      return;
     }
     ConfigFields rope = fields.Inside(key, *value);
     const std::string type = rope.StringOr(rope.FirstOf({"rope_type", "type"}), "default");
@@ -90,13 +160,13 @@ void ReadRope(ConfigFields& fields, Model& model) {
           absl::StrCat(fields.PathTo(key), ": ", type, ", which changes angles and not the work"));
     }
     if (rope.Has("rope_theta") && !fields.Has("rope_theta")) {
-      model.rope_theta = rope.NumberOr("rope_theta", 10000);
+      model.rope_theta = rope.NumberOr("rope_theta", usual_theta);
       fields.Adopt(rope.status());
       return;
     }
     fields.Adopt(rope.status());
   }
-  model.rope_theta = fields.AssumeNumber("rope_theta", 10000, "as usual");
+  model.rope_theta = fields.AssumeNumber("rope_theta", usual_theta, "the family's default");
 }
 
 // A window that some or all layers attend to instead of the whole context.
@@ -116,7 +186,49 @@ void ReportSlidingWindow(ConfigFields& fields, Model& model) {
                                             ": every layer attends to the whole context"));
 }
 
-void ReportWhatIsLeftOut(const ConfigFields& root, ConfigFields& fields, Model& model) {
+// Kinds of layers that are neither of full attention nor those of `sliding_window`.
+void ReportLayerTypes(ConfigFields& fields, Model& model) {
+  std::map<std::string, int> counts;
+  for (const std::string& type : fields.StringList("layer_types")) {
+    ++counts[type];
+  }
+  for (const auto& [type, count] : counts) {
+    const bool is_reported = (type == "sliding_attention" && fields.Has("sliding_window")) ||
+                             (type == "chunked_attention" && fields.Has("attention_chunk_size")) ||
+                             (type == "deepseek_sparse_attention" && fields.Has("index_topk"));
+    if (type != "full_attention" && !is_reported) {
+      model.not_modelled.push_back(absl::StrCat(fields.PathTo("layer_types"), ": ", type, " in ",
+                                                count, " of ", model.num_layers,
+                                                " layers: every layer attends to the whole "
+                                                "context"));
+    }
+  }
+}
+
+// What weights are stored in where there is no quantization block; bf16 where nothing is said.
+void ReportOtherDtype(ConfigFields& root, ConfigFields& fields, Model& model) {
+  for (ConfigFields* const where : {&fields, &root}) {
+    for (const absl::string_view key : {"dtype", "torch_dtype"}) {
+      const std::string text = where->StringOr(key, "");
+      const absl::string_view dtype = absl::StripPrefix(text, "torch.");
+      if (dtype.empty() || dtype == "auto") {
+        continue;
+      }
+      if (dtype == "float16") {
+        model.assumed.push_back(
+            absl::StrCat("weights: bf16, of the size of the config's ", key, ", float16"));
+      } else if (dtype != "bfloat16") {
+        model.not_modelled.push_back(
+            absl::StrCat(where->PathTo(key), ": ", dtype,
+                         " without a quantization block: weights are taken as bf16"));
+      }
+      return;
+    }
+  }
+}
+
+void ReportWhatIsLeftOut(const ConfigFields& root, const ConfigFields& around, ConfigFields& fields,
+                         Model& model) {
   for (const absl::string_view key : {"num_nextn_predict_layers", "num_mtp_modules"}) {
     const int64_t num_modules = fields.SizeOr(key, 0, 0, kMaxLayers);
     if (num_modules > 0) {
@@ -124,9 +236,11 @@ void ReportWhatIsLeftOut(const ConfigFields& root, ConfigFields& fields, Model& 
                                                 ", multi-token prediction is left out"));
     }
   }
-  for (const absl::string_view key : {"vision_config", "audio_config"}) {
-    if (root.Has(key)) {
-      model.not_modelled.push_back(absl::StrCat(key, ": only the language model is read"));
+  for (const absl::string_view key :
+       {"vision_config", "audio_config", "talker_config", "code2wav_config"}) {
+    if (root.Has(key) || around.Has(key)) {
+      model.not_modelled.push_back(absl::StrCat((root.Has(key) ? root : around).PathTo(key),
+                                                ": only the language model is read"));
     }
   }
   const std::string activation = fields.StringOr("hidden_act", "silu");
@@ -183,11 +297,15 @@ bool SaysNone(const ConfigValue& value, bool one_is_none) {
 
 // What a family does not read it does not run either.
 void ReportWhatTheFamilyDoesNotRead(const ConfigFields& fields, Model& model) {
+  const ConfigValue* const rope = fields.FindValue("rope_parameters");
   for (const auto& [key, one_is_none] : kWorkKeys) {
     if (fields.WasAsked(key)) {
       continue;
     }
-    const ConfigValue* const value = fields.FindValue(key);
+    const ConfigValue* value = fields.FindValue(key);
+    if (value == nullptr && rope != nullptr) {
+      value = rope->Find(key);  // partial_rotary_factor stands in either.
+    }
     if (value != nullptr && !SaysNone(*value, one_is_none)) {
       model.not_modelled.push_back(absl::StrCat(fields.PathTo(key), ": ",
                                                 ConfigFields::ValueText(*value), ", not read for ",
@@ -197,9 +315,9 @@ void ReportWhatTheFamilyDoesNotRead(const ConfigFields& fields, Model& model) {
 }
 
 // The quantization block of the language model or, around it, of the whole checkpoint.
-void ReadStorage(ConfigFields& root, ConfigFields& fields, const ModelFamily& family,
-                 Model& model) {
-  for (ConfigFields* const where : {&fields, &root}) {
+void ReadStorage(ConfigFields& root, ConfigFields& around, ConfigFields& fields,
+                 const ModelFamily& family, Model& model) {
+  for (ConfigFields* const where : {&fields, &around, &root}) {
     for (const absl::string_view key : {"quantization_config", "compression_config"}) {
       const ConfigValue* const value = where->FindValue(key);
       if (value == nullptr) {
@@ -215,6 +333,7 @@ void ReadStorage(ConfigFields& root, ConfigFields& fields, const ModelFamily& fa
       return;
     }
   }
+  ReportOtherDtype(root, fields, model);
   model.assumed.push_back(
       "expert_format: bf16 unless the plan sets moe.weights; the config has no quantization block");
 }
@@ -223,12 +342,9 @@ absl::StatusOr<Model> ReadRoot(const ConfigValue& root_value, absl::string_view 
   Model model;
   model.name = ModelNameOf(file_name);
   ConfigFields root(root_value, "", file_name, &model.assumed);
-  const ConfigValue* const text_config = root.FindValue("text_config");
-  const bool is_nested = text_config != nullptr && text_config->kind == ConfigValue::Kind::kObject;
-  ConfigFields fields =
-      is_nested ? root.Inside("text_config", *text_config) : root.Inside("", root_value);
-
-  LASTFLOP_ASSIGN_OR_RETURN(const ModelFamily* const family, FamilyOf(fields));
+  LASTFLOP_ASSIGN_OR_RETURN(LanguageModel found, FindLanguageModel(root));
+  ConfigFields& fields = found.fields;
+  LASTFLOP_ASSIGN_OR_RETURN(const ModelFamily* const family, FamilyOf(root, found));
   model.model_type = std::string(family->model_type);
   const std::vector<std::string> architectures = root.StringList("architectures");
   model.architecture = architectures.empty() ? "" : architectures.front();
@@ -242,15 +358,17 @@ absl::StatusOr<Model> ReadRoot(const ConfigValue& root_value, absl::string_view 
   model.tie_word_embeddings =
       (fields.Has("tie_word_embeddings") ? fields : root)
           .AssumeBool("tie_word_embeddings", false, "as in all families known here");
-  ReadRope(fields, model);
+  ReadRope(fields, family->rope_theta, model);
   ReportSlidingWindow(fields, model);
-  ReportWhatIsLeftOut(root, fields, model);
+  ReportLayerTypes(fields, model);
+  ReportWhatIsLeftOut(root, found.around, fields, model);
   ReportWhatTheFamilyDoesNotRead(fields, model);
   if (const std::string problem = RotaryDimProblem(model.attention.rotary_dim); !problem.empty()) {
-    return fields.ErrorAt(fields.FirstOf({"rotary_dim", "partial_rotary_factor", "head_dim"}),
-                          problem);
+    return fields.ErrorAt(
+        fields.FirstOf({"rotary_dim", "partial_rotary_factor", "head_dim", "num_attention_heads"}),
+        problem);
   }
-  ReadStorage(root, fields, *family, model);
+  ReadStorage(root, found.around, fields, *family, model);
   LASTFLOP_RETURN_IF_ERROR(root.status());
   LASTFLOP_RETURN_IF_ERROR(fields.status());
   if (model.num_moe_layers() == 0) {

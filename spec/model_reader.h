@@ -10,7 +10,8 @@
 namespace lastflop {
 
 // A model from the text of a Hugging Face config.json, as published: a language model alone, or the
-// `text_config` of a larger one. `file_name` is for messages and for the model's name.
+// `text_config`, `language_config` or the like of a larger one. `file_name` is for messages and for
+// the model's name.
 //
 // InvalidArgument, as FILE:LINE:COLUMN: path: message, for what is not JSON, for keys that stand
 // twice, for sizes out of range, for families that lastflop does not know, and for models without

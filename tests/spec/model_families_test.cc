@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/model.h"
 #include "spec/model_reader.h"
@@ -16,6 +18,7 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr LayerKind kDense = LayerKind::kDense;
 constexpr LayerKind kMoe = LayerKind::kMoe;
@@ -67,6 +70,121 @@ TEST(ModelFamiliesTest, ReadsDeepseekV2WithASoftmaxAndAQueryInOneProduct) {
                                       .num_groups = 8,
                                       .top_k_groups = 3,
                                       .scaling_factor = 16}));
+}
+
+// Whether a config without `key`, which `members` has, reads as with its usual `value` and says so.
+void ExpectAssumed(const std::string& config, const std::string& key, const std::string& value) {
+  SCOPED_TRACE(key);
+  const Model model = Read(config);
+  EXPECT_THAT(model.assumed, Contains(key + ": " + value + ", the family's default"));
+}
+
+TEST(ModelFamiliesTest, SaysWhichDefaultsOfDeepseekItTook) {
+  // Without any of the optional keys: no leading dense layers, shared experts and query rank.
+  const std::string config =
+      R"({"model_type": "deepseek_v3", "hidden_size": 256, "vocab_size": 1000,
+      "num_hidden_layers": 4, "intermediate_size": 512, "moe_intermediate_size": 64,
+      "n_routed_experts": 16, "num_experts_per_tok": 2, "num_attention_heads": 4,
+      "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16})";
+  const Model model = Read(config);
+  EXPECT_EQ(model.num_dense_layers(), 3);
+  EXPECT_EQ(model.num_shared_experts, 1);
+  EXPECT_EQ(model.attention.q_lora_rank, 1536);
+  EXPECT_EQ(model.router, (RouterDims{.scoring = RouterScoring::kSigmoid,
+                                      .has_bias = true,
+                                      .num_groups = 8,
+                                      .top_k_groups = 4,
+                                      .renormalize = true,
+                                      .scaling_factor = 2.5}));
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, std::string>>{{"first_k_dense_replace", "3"},
+                                                        {"moe_layer_freq", "1"},
+                                                        {"n_shared_experts", "1"},
+                                                        {"q_lora_rank", "1536"},
+                                                        {"n_group", "8"},
+                                                        {"topk_group", "4"},
+                                                        {"routed_scaling_factor", "2.5"},
+                                                        {"norm_topk_prob", "true"},
+                                                        {"scoring_func", "sigmoid"},
+                                                        {"topk_method", "noaux_tc"},
+                                                        {"attention_bias", "false"}}) {
+    ExpectAssumed(config, key, value);
+  }
+}
+
+TEST(ModelFamiliesTest, ReadsNullAsNoneOfIt) {
+  const Model model = Read(R"({"model_type": "deepseek_v3", "hidden_size": 256, "vocab_size": 1000,
+      "num_hidden_layers": 4, "intermediate_size": 512, "moe_intermediate_size": 64,
+      "n_routed_experts": 16, "num_experts_per_tok": 2, "num_attention_heads": 4,
+      "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8, "v_head_dim": 16,
+      "q_lora_rank": null, "n_shared_experts": null})");
+  EXPECT_EQ(model.attention.q_lora_rank, 0);
+  EXPECT_EQ(model.num_shared_experts, 0);
+  EXPECT_THAT(model.assumed, Not(Contains(HasSubstr("q_lora_rank"))));
+  EXPECT_THAT(model.assumed, Not(Contains(HasSubstr("n_shared_experts"))));
+}
+
+TEST(ModelFamiliesTest, SaysWhichDefaultsOfOtherFamiliesItTook) {
+  const std::string minimax = LocalExpertsConfig("minimax_m2");
+  ExpectAssumed(minimax, "rotary_dim", "32");
+  ExpectAssumed(minimax, "use_qk_norm", "true");
+  ExpectAssumed(minimax, "scoring_func", "sigmoid");
+  ExpectAssumed(minimax, "use_routing_bias", "true");
+  const std::string qwen = QwenConfig("qwen3_moe");
+  ExpectAssumed(qwen, "norm_topk_prob", "false");
+  ExpectAssumed(qwen, "decoder_sparse_step", "1");
+  ExpectAssumed(qwen, "attention_bias", "false");
+  const std::string llama = LocalExpertsConfig("llama4_text", R"("intermediate_size_mlp": 128)");
+  ExpectAssumed(llama, "interleave_moe_layer_step", "1");
+  ExpectAssumed(llama, "use_qk_norm", "true");
+  ExpectAssumed(LocalExpertsConfig("gpt_oss"), "attention_bias", "true");
+}
+
+TEST(ModelFamiliesTest, TakesTheHeadsOfGptOssWhereItsConfigIsSilent) {
+  const Model model = Read(R"({"model_type": "gpt_oss", "hidden_size": 2880, "vocab_size": 1000,
+      "num_hidden_layers": 2, "intermediate_size": 2880, "num_local_experts": 8,
+      "num_experts_per_tok": 4, "num_attention_heads": 64, "num_key_value_heads": 8})");
+  EXPECT_EQ(model.attention.head_dim, 64);
+  EXPECT_EQ(model.rope_theta, 150000);
+  EXPECT_THAT(model.assumed, Contains("head_dim: 64, the family's default"));
+}
+
+TEST(ModelFamiliesTest, BlamesTheMissingGroupsAndNotTheChosenOnes) {
+  EXPECT_THAT(ErrorOf(DeepseekConfig("glm_moe_dsa", R"("topk_group": 4)")),
+              HasSubstr("n_group: is missing, and 1, the family's default, does not fit: 4: must "
+                        "be at most the 1 groups"));
+}
+
+TEST(ModelFamiliesTest, FindsThePartOfAHeadThatIsRotatedInRopeParameters) {
+  const std::string rope =
+      R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25})";
+  EXPECT_EQ(Read(DeepseekConfig("deepseek_v3")).attention.rotary_dim, 8);
+  EXPECT_EQ(Read(QwenConfig("glm4_moe", R"("n_routed_experts": 16, )" + rope)).attention.rotary_dim,
+            16);
+  EXPECT_EQ(Read(LocalExpertsConfig("minimax_m2", rope)).attention.rotary_dim, 8);
+  EXPECT_THAT(Read(QwenConfig("qwen3_moe", rope)).not_modelled,
+              Contains(HasSubstr("partial_rotary_factor: 0.25, not read for qwen3_moe")));
+}
+
+TEST(ModelFamiliesTest, ReadsGlm45vInsideItsTextConfig) {
+  const Model model =
+      Read(R"({"model_type": "glm4v_moe", "text_config": )" +
+           QwenConfig("glm4v_moe_text", R"("n_routed_experts": 16, "partial_rotary_factor": 0.5)") +
+           "}");
+  EXPECT_EQ(model.model_type, "glm4v_moe_text");
+  EXPECT_EQ(model.attention.rotary_dim, 32);
+  EXPECT_TRUE(model.attention.bias);
+  EXPECT_EQ(model.num_dense_layers(), 1);
+}
+
+TEST(ModelFamiliesTest, ReadsLayersThatAreListedAsDenseOrSparse) {
+  const Model model = Read(DeepseekConfig(
+      "glm4_moe_lite", R"("mlp_layer_types": ["dense", "dense", "sparse", "sparse"])"));
+  EXPECT_THAT(model.layer_kinds, ElementsAre(kDense, kDense, kMoe, kMoe));
+  EXPECT_THAT(ErrorOf(DeepseekConfig("glm4_moe_lite", R"("mlp_layer_types": ["dense"])")),
+              HasSubstr("mlp_layer_types: has 1 layers: the model has 4"));
+  EXPECT_THAT(ErrorOf(DeepseekConfig("glm4_moe_lite", R"("mlp_layer_types": ["x"])")),
+              HasSubstr("mlp_layer_types: has \"x\": each must be dense or sparse"));
 }
 
 TEST(ModelFamiliesTest, CountsWhatIsStored) {

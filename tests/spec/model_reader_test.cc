@@ -32,11 +32,19 @@ TEST(ModelReaderTest, SaysFileLineColumnAndPathOfAWrongValue) {
 
 TEST(ModelReaderTest, RefusesSizesThatAreNone) {
   for (const char* const size :
-       {"0", "-1", "8.0", "8.5", "1e3", "true", "\"8\"", "[8]", "99999999999999999999"}) {
+       {"0", "-1", "-8.0", "8.5", "1e-3", "true", "\"8\"", "[8]", "99999999999999999999"}) {
     const std::string error =
         ErrorOf(QwenConfig("qwen3_moe", std::string(R"("head_dim": )") + size));
     EXPECT_THAT(error, HasSubstr("head_dim: ")) << size;
   }
+}
+
+TEST(ModelReaderTest, TakesWholeNumbersThatAreWrittenWithAPoint) {
+  const absl::StatusOr<Model> model = ReadModelConfig(
+      QwenConfig("qwen3_moe", R"("head_dim": 64.0, "mlp_only_layers": [1.0])"), "m.json");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->attention.head_dim, 64);
+  EXPECT_EQ(model->layer_kinds[1], LayerKind::kDense);
 }
 
 TEST(ModelReaderTest, RefusesNoExpertsAndMoreChosenThanThereAre) {
@@ -102,9 +110,9 @@ TEST(ModelReaderTest, ListsWhatItAssumes) {
       "m.json");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->attention.num_kv_heads, 4);
-  EXPECT_EQ(model->rope_theta, 10000);
+  EXPECT_EQ(model->rope_theta, 1000000);
   for (const char* const key :
-       {"num_key_value_heads: 4", "head_dim: 16", "rope_theta: 10000",
+       {"num_key_value_heads: 4", "head_dim: 16", "rope_theta: 1e+06",
         "max_position_embeddings: ", "tie_word_embeddings: false", "expert_format: bf16"}) {
     EXPECT_THAT(model->assumed, Contains(HasSubstr(key)));
   }
@@ -119,6 +127,85 @@ TEST(ModelReaderTest, RefusesHeadsThatDoNotTurnInPairs) {
       "m.json");
   EXPECT_THAT(std::string(model.status().message()),
               testing::StartsWith("m.json:4:1: head_dim: 15 rotated dimensions: must be even"));
+}
+
+TEST(ModelReaderTest, SaysWhereHeadsOfAnOddWidthComeFrom) {
+  EXPECT_THAT(
+      ErrorOf("{\"model_type\": \"mixtral\", \"hidden_size\": 60, \"num_hidden_layers\": 2,\n"
+              "\"vocab_size\": 100, \"num_local_experts\": 8, \"num_experts_per_tok\": 2,\n"
+              "\"intermediate_size\": 64,\n\"num_attention_heads\": 4}"),
+      testing::StartsWith("m/config.json:4:1: num_attention_heads: 15 rotated"));
+}
+
+TEST(ModelReaderTest, RefusesPartsThatAreNoObjects) {
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_moe", R"("rope_scaling": "yarn")")),
+              HasSubstr("rope_scaling: \"yarn\": must be an object"));
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_moe", R"("rope_parameters": [1])")),
+              HasSubstr("rope_parameters: a list: must be an object"));
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_moe", R"("text_config": [1])")),
+              HasSubstr("text_config: a list: must be an object"));
+  EXPECT_EQ(ErrorOf(QwenConfig("qwen3_moe", R"("text_config": null, "rope_scaling": null)")), "");
+}
+
+TEST(ModelReaderTest, FindsTheLanguageModelWhereverItIsPublished) {
+  const std::string qwen = QwenConfig("qwen3_omni_moe_text");
+  const absl::StatusOr<Model> omni = ReadModelConfig(
+      R"({"model_type": "qwen3_omni_moe", "talker_config": {}, "thinker_config": {"audio_config": {},
+          "text_config": )" +
+          qwen + "}}",
+      "omni.json");
+  ASSERT_TRUE(omni.ok()) << omni.status();
+  EXPECT_EQ(omni->num_experts, 16);
+  EXPECT_THAT(omni->not_modelled, Contains(HasSubstr("talker_config: only the language")));
+  EXPECT_THAT(omni->not_modelled, Contains(HasSubstr("thinker_config.audio_config: only")));
+  EXPECT_EQ(ErrorOf(R"({"model_type": "deepseek_vl_v2", "language_config": )" +
+                    DeepseekConfig("deepseek_v2") + "}"),
+            "");
+  EXPECT_THAT(ErrorOf(R"({"model_type": "x", "thinker_config": {"text_config":
+                          {"num_experts": 2, "model_type": "qwen3_moe", "hidden_size": 0}}})"),
+              HasSubstr("thinker_config.text_config.hidden_size: 0: must be"));
+  EXPECT_THAT(ErrorOf(R"({"model_type": "x"})"),
+              HasSubstr("here or in text_config, language_config, llm_config and thinker_config."));
+}
+
+TEST(ModelReaderTest, TakesTheTypeAroundALanguageModelThatSaysNone) {
+  const auto inside = [](const std::string& around) {
+    std::string text = DeepseekConfig("");
+    text.replace(text.find(R"("model_type": "", )"), 18, "");
+    const absl::StatusOr<Model> model = ReadModelConfig(
+        R"({"model_type": ")" + around + R"(", "text_config": )" + text + "}", "m.json");
+    return model.ok() ? model->model_type : std::string(model.status().message());
+  };
+  EXPECT_EQ(inside("deepseek_v3"), "deepseek_v3");
+  EXPECT_EQ(inside("kimi_k25"), "kimi_k2");
+  EXPECT_THAT(inside("other"), HasSubstr("\"other\" is not known"));
+}
+
+TEST(ModelReaderTest, NamesLayerTypesAndRefusesLinearOnes) {
+  EXPECT_THAT(ErrorOf(QwenConfig("qwen3_moe", R"("layer_types": ["linear_attention",
+                          "linear_attention", "linear_attention", "full_attention"])")),
+              HasSubstr("has layer_types with linear_attention: layers of linear attention"));
+  const absl::StatusOr<Model> model = ReadModelConfig(
+      QwenConfig("qwen3_moe", R"("layer_types": ["full_attention", "sliding_attention",
+                                 "sliding_attention", "odd_attention"])"),
+      "m.json");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->not_modelled, Contains(HasSubstr("sliding_attention in 2 of 4 layers")));
+  EXPECT_THAT(model->not_modelled, Contains(HasSubstr("odd_attention in 1 of 4 layers")));
+}
+
+TEST(ModelReaderTest, NamesADtypeThatIsNotBf16) {
+  const auto read = [](const std::string& more) {
+    const absl::StatusOr<Model> model = ReadModelConfig(QwenConfig("qwen3_moe", more), "m.json");
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *model : Model{};
+  };
+  EXPECT_THAT(read(R"("torch_dtype": "float32")").not_modelled,
+              Contains(HasSubstr("torch_dtype: float32 without a quantization block")));
+  EXPECT_THAT(read(R"("dtype": "float8_e4m3fn")").not_modelled,
+              Contains(HasSubstr("dtype: float8_e4m3fn without a quantization block")));
+  EXPECT_THAT(read(R"("dtype": "torch.float16")").assumed, Contains(HasSubstr("float16")));
+  EXPECT_THAT(read(R"("dtype": "torch.bfloat16")").not_modelled, testing::IsEmpty());
 }
 
 TEST(ModelReaderTest, FindsRopeThetaInRopeParameters) {
