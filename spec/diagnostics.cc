@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/one_line.h"
 
 namespace lastflop {
 namespace {
@@ -30,7 +30,7 @@ void Diagnostics::Error(const Location& location, absl::string_view path,
           : absl::StrCat("--set ", overrides_[static_cast<size_t>(location.override_index)]);
   const std::string text = absl::StrCat(file, ":", location.line, ":", location.column, ": ",
                                         path.empty() ? "(file)" : path, ": ", message);
-  errors_.push_back({location, absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}})});
+  errors_.push_back({location, OneLine(text)});
 }
 
 void Diagnostics::Nested(const Location& location, absl::string_view path,

@@ -30,6 +30,11 @@ TEST(ModelReaderTest, SaysFileLineColumnAndPathOfAWrongValue) {
               HasSubstr("m/config.json:1:1: hidden_size: is missing"));
 }
 
+TEST(ModelReaderTest, KeepsControlCharactersOfTheFileFromTheTerminal) {
+  EXPECT_EQ(ErrorOf(R"({"num_experts": 8, "model_type": "\u001b[31mred\u009b\u0007"})"),
+            ErrorOf(R"({"num_experts": 8, "model_type": " [31mred  "})"));
+}
+
 TEST(ModelReaderTest, RefusesSizesThatAreNone) {
   for (const char* const size :
        {"0", "-1", "-8.0", "8.5", "1e-3", "true", "\"8\"", "[8]", "99999999999999999999"}) {
