@@ -38,7 +38,7 @@ absl::Status CudaPeerCommunicator::Open(Gang& gang) {
   view_.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(options_.timeout).count());
   view_.rank = gang.rank();
   view_.num_ranks = gang.num_ranks();
-  const auto bytes = static_cast<size_t>(2 * view_.region_bytes);
+  const auto bytes = static_cast<size_t>(2 * view_.region_bytes + kArrivalBytes);
   LASTFLOP_ASSIGN_OR_RETURN(memory_, CudaPeerMemory::Create(gang, bytes));
   for (int rank = 0; rank < view_.num_ranks; ++rank) {
     view_.regions[rank] = memory_->of_rank(rank);

@@ -77,6 +77,7 @@ class CudaPeerCommunicator {
       return wait_us + transfer_us > 0 ? wait_us / (wait_us + transfer_us) : 0;
     }
   };
+  // At the same call on all ranks: a rank that stamps waits for the others' words.
   void SetStamping(bool on) { view_.stamps = on; }
   absl::Status ResetStamps(cudaStream_t stream);
   absl::StatusOr<Stamps> ReadStamps(cudaStream_t stream) const;

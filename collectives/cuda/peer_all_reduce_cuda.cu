@@ -54,7 +54,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     if (view.rank == num_peers) {
       sum.Add(own);
     }
-    call.StampReceived();
     StoreValues(out, packet, elements, sum.Rounded());
     for (int i = 0; i < num_peers; ++i) {
       EmptyPacket(call.From(i, packets) + packet);
@@ -117,7 +116,6 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     if (view.rank == num_peers) {
       sum.Add(own);
     }
-    call.StampReceived();
     const uint4 rounded = sum.Rounded();
     for (int i = 0; i < num_peers; ++i) {
       SendPacket(call.To(call.PeerAt(i), slot) + sums_begin + at, rounded);

@@ -22,6 +22,7 @@ namespace lastflop {
 
 inline constexpr int kMaxPeerRanks = 8;
 inline constexpr int64_t kPacketBytes = 16;
+inline constexpr int64_t kArrivalBytes = kMaxPeerRanks * sizeof(uint32_t);
 
 // What a rank's kernels keep between calls, in its own device memory. Zeroed at first.
 struct alignas(16) PeerControl {
@@ -31,7 +32,7 @@ struct alignas(16) PeerControl {
   uint32_t unused = 0;
   // Of calls with PeerView::stamps, by one thread.
   uint64_t stamped_calls = 0;
-  uint64_t wait_ns = 0;   // From this rank's arrival to the last rank's first packet, summed.
+  uint64_t wait_ns = 0;   // From this rank's arrival to the word of the last rank's, summed.
   uint64_t total_ns = 0;  // Of the calls, summed.
   uint64_t least_wait_ns = 0;
 };
@@ -45,14 +46,15 @@ struct PeerReport {
 
 // One rank's view of the regions of all. Plain data that kernels get by value.
 struct PeerView {
-  std::byte* regions[kMaxPeerRanks] = {};  // Of rank r, both parities, as mapped here.
-  int64_t region_bytes = 0;                // Of one parity.
+  // Of rank r, both parities and kArrivalBytes, as mapped here.
+  std::byte* regions[kMaxPeerRanks] = {};
+  int64_t region_bytes = 0;  // Of one parity.
   PeerControl* control = nullptr;
   PeerReport* report = nullptr;
   uint64_t timeout_ns = 0;  // A packet that does not come within this ends the call.
   int rank = 0;
   int num_ranks = 1;
-  bool stamps = false;  // Calls stamp when they began to wait, received and ended.
+  bool stamps = false;  // Calls stamp when they began, when all ranks had, and when they ended.
 };
 
 // Most elements of one call, by what a region holds.

@@ -164,7 +164,6 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
         value = AddResidual(value, residual);
       }
     }
-    call.StampReceived();
     const int64_t next = row + gridDim.y;
     if (next < t.rows) {
       load(next);

@@ -120,8 +120,13 @@ class PeerCall {
                  : "l"(view.control)
                  : "memory");
     has_failed_ = failed != 0;
-    if (view.stamps) {
+    if (view.stamps && IsStamper()) {
       begin_ns_ = GlobalNs();
+      for (int i = 0; i < num_ranks() - 1; ++i) {
+        asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(Arrivals(PeerAt(i)) + view.rank),
+                     "r"(epoch_ + 1)
+                     : "memory");
+      }
     }
   }
 
@@ -144,6 +149,9 @@ class PeerCall {
     __syncthreads();
     if (threadIdx.x == 0) {
       ticket_ = atomicAdd(&view_.control->ticket, 1u);
+      if (view_.stamps && IsStamper()) {
+        AwaitArrivals();
+      }
     }
   }
 
@@ -161,13 +169,6 @@ class PeerCall {
     }
   }
 
-  // By the thread whose first packets of all peers are here.
-  __device__ void StampReceived() {
-    if (view_.stamps && received_ns_ == 0) {
-      received_ns_ = GlobalNs();
-    }
-  }
-
   // Once, by all threads, after their last packet.
   __device__ void End() {
     if (threadIdx.x != 0) {
@@ -178,8 +179,8 @@ class PeerCall {
       control->ticket = 0;
       control->epoch = epoch_ + 1;
     }
-    if (view_.stamps && blockIdx.x == 0 && blockIdx.y == 0) {
-      const uint64_t wait_ns = received_ns_ - begin_ns_;
+    if (view_.stamps && IsStamper()) {
+      const uint64_t wait_ns = arrived_ns_ - begin_ns_;
       control->least_wait_ns =
           control->stamped_calls == 0 ? wait_ns : min(control->least_wait_ns, wait_ns);
       control->stamped_calls += 1;
@@ -193,6 +194,33 @@ class PeerCall {
 
   __device__ uint4* Region(int rank) const {
     return reinterpret_cast<uint4*>(view_.regions[rank] + (epoch_ & 1) * view_.region_bytes);
+  }
+
+  // The one thread of a call that stamps.
+  __device__ static bool IsStamper() {
+    return threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0;
+  }
+
+  // Behind the packets of `rank`'s region: by rank, the last stamped call that it came to. A word
+  // of its own, since packets of a long message queue behind each other on the link.
+  __device__ uint32_t* Arrivals(int rank) const {
+    return reinterpret_cast<uint32_t*>(view_.regions[rank] + 2 * view_.region_bytes);
+  }
+
+  __device__ void AwaitArrivals() {
+    for (int i = 0; i < num_ranks() - 1; ++i) {
+      const uint32_t* const at = Arrivals(view_.rank) + PeerAt(i);
+      int looks = 0;
+      while (!has_failed_) {
+        uint32_t arrived;
+        asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(arrived) : "l"(at) : "memory");
+        if (static_cast<int32_t>(arrived - (epoch_ + 1)) >= 0 ||
+            (++looks % kLooksBetweenChecks == 0 && GiveUp(PeerAt(i)))) {
+          break;
+        }
+      }
+    }
+    arrived_ns_ = GlobalNs();
   }
 
   __device__ bool GiveUp(int peer) {
@@ -221,7 +249,7 @@ class PeerCall {
   bool has_failed_ = false;
   uint64_t waiting_since_ns_ = 0;
   uint64_t begin_ns_ = 0;
-  uint64_t received_ns_ = 0;
+  uint64_t arrived_ns_ = 0;
 };
 
 // Launches a kernel that waits for earlier grids itself: `rows` (at most: as many as fit at once)
