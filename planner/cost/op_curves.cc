@@ -9,48 +9,50 @@
 #include "absl/strings/str_cat.h"
 #include "planner/cost/units.h"
 #include "step/floors.h"
+#include "step/work.h"
 
 namespace lastflop {
 namespace {
 
 constexpr double kCurveBandwidth = 4.8e6;  // Bytes/us of the H200, where the curves are from.
 constexpr double kTileColumns = 128;       // Of the grouped products: narrower parts are padded.
+constexpr double kHalfTileTokens = 8;      // Tiles of 8 tokens take as many instructions as of 16.
 constexpr double kMostRows = 8;            // Times the curves' rows: beyond, tiles are full.
 constexpr double kRestrictedChoice = 1.6;  // H200: opportunistic-experts of both campaigns.
 
-// Fitted by tests/bench/fit_op_curves.cc to the ops of the three H200 campaigns of one build, six
-// points each. What none of their steps has is as fitted to an older build: kFusedMoe, kDequant.
+// Fitted by tests/bench/fit_op_curves.cc to the ops of the four H200 campaigns, six points
+// each. What none of their steps has is as fitted to an older build: kFusedMoe, kDequant.
 OpCurves MakeH200Curves() {
   OpCurves curves;
   curves.device_name = "NVIDIA H200";
   curves.architecture = "sm_90";
-  curves.gap_us_per_op = 0.786;
-  curves.gap_us_per_layer = 5.65;
-  curves.gap_us_per_nccl = 2.57;
-  curves.step_us = 16.5;
+  curves.gap_us_per_op = 0.65;
+  curves.gap_us_per_layer = 8.56;
+  curves.gap_us_per_nccl = 2.68;
+  curves.step_us = 12.7;
   const auto set = [&curves](OpFamily family, const OpCurve& curve) {
     curves.of[static_cast<size_t>(family)] = curve;
     curves.of[static_cast<size_t>(family)].origin = Origin::kInterpolated;
   };
-  set(OpFamily::kEmbedding, {1.51, 0.662, 0.58, 9.19, 1, false, 0, 0, 0.15});
-  set(OpFamily::kRowNorm, {2.53, 0.5, 0.00179, 31.2, 3, true, 0, 0, 0.1});
-  set(OpFamily::kPartNorm, {1.7, 0.494, 0.0109, 2.56, 2, false, 0, 0, 0.13});
-  set(OpFamily::kGemm, {3.38, 0.764, 0.916, 5.36, 2, false, 0, 0, 0.16});
-  set(OpFamily::kFp32Gemm, {5.16, 0.939, 0.843, 9.3, 2, false, 0, 0, 0.071});
-  set(OpFamily::kHeadGemm, {3.06, 1, 0.459, 18, 2, false, 0, 0, 0.13});
-  set(OpFamily::kRope, {1.77, 1, 0.0028, 45.2, 2, false, 0, 0, 0.061});
-  set(OpFamily::kMlaAttention, {9.71, 0.76, 0.12, 1.47, 3, true, 0.44, 0.54, 0.05});
+  set(OpFamily::kEmbedding, {1.51, 0.58, 0.58, 8.82, 1, false, 0, 0, 0.15});
+  set(OpFamily::kRowNorm, {2.64, 0.5, 0.00174, 27.4, 3, true, 0, 0, 0.11});
+  set(OpFamily::kPartNorm, {1.76, 0.464, 0.0111, 2.75, 2, false, 0, 0, 0.13});
+  set(OpFamily::kGemm, {3.4, 0.793, 0.854, 5.24, 2, false, 0, 0, 0.14});
+  set(OpFamily::kFp32Gemm, {5.22, 0.913, 0.859, 5.6, 2, false, 0, 0, 0.08});
+  set(OpFamily::kHeadGemm, {3.06, 1, 0.473, 13.6, 2, false, 0, 0, 0.12});
+  set(OpFamily::kRope, {1.76, 1, 0.00226, 34.8, 2, false, 0, 0, 0.088});
+  set(OpFamily::kMlaAttention, {9.4, 0.735, 0.196, 1.44, 3, true, 0.28, 0.6, 0.05});
   set(OpFamily::kGqaAttention, {6.9, 0.706, 1, 50, 3, true, 0.23, 0.47, 0.078});
-  set(OpFamily::kTopK, {2.51, 1, 0.0169, 1.06, 2, false, 0.3, 0, 0.05});
-  set(OpFamily::kPermute, {3.01, 1, 1, 0.00499, 1, false, 0, 0, 0.075});
-  set(OpFamily::kExpertGemmBf16, {2.24, 0.838, 0.0669, 3.73, 3, false, 0, 0, 0.15});
-  set(OpFamily::kExpertGemmInt4, {3.2, 0.794, 0.128, 2.17, 2, false, 0, 0, 0.12});
+  set(OpFamily::kTopK, {2.5, 1, 0.0168, 0.916, 2, false, 0.3, 0, 0.18});
+  set(OpFamily::kPermute, {3.05, 1, 1, 0.00467, 1, false, 0, 0, 0.096});
+  set(OpFamily::kExpertGemmBf16, {2.24, 0.838, 0.0667, 3.83, 3, false, 0, 0, 0.15});
+  set(OpFamily::kExpertGemmInt4, {2.66, 1, 0.19, 4.4, 2, false, 0, 0, 0.097});
   set(OpFamily::kFusedMoe, {7.0, 0.385, 0.10, 2.0, 1, false, 0, 0, 0.10});
   set(OpFamily::kDequant, {18.0, 0.80, 1.0, 4.0, 1, false, 0, 0, 0.15});
-  set(OpFamily::kSwiglu, {1.3, 0.5, 0.47, 4.08, 1, false, 0, 0, 0.092});
-  set(OpFamily::kCombine, {2.35, 0.5, 0.00375, 50.5, 1, false, 0, 0, 0.12});
-  set(OpFamily::kNcclAllReduce, {6.12, 0.306, 1, 2.9, 1, false, 0, 0, 0.058});
-  set(OpFamily::kSampling, {24.5, 0.5, 1, 3.64, 1, false, 0, 0, 0.3});
+  set(OpFamily::kSwiglu, {1.37, 0.5, 0.47, 3.83, 1, false, 0, 0, 0.11});
+  set(OpFamily::kCombine, {2.59, 0.5, 0.00378, 52.5, 1, false, 0, 0, 0.15});
+  set(OpFamily::kNcclAllReduce, {6.67, 0.335, 1, 2.9, 1, false, 0, 0, 0.14});
+  set(OpFamily::kSampling, {23.3, 0.5, 1, 3.59, 1, false, 0, 0, 0.34});
   set(OpFamily::kTransfer, {8.0, 0.5, 1.0, 3.0, 1, false, 0, 0, 0.5});
   curves.of[static_cast<size_t>(OpFamily::kTransfer)].origin = Origin::kAssumed;
   return curves;
@@ -81,13 +83,23 @@ double LatencyFactor(const OpShape& shape, const OpCurve& curve) {
   return 1;
 }
 
+// Columns that only fill a tile count as well, and with weights that are unpacked rows that do: an
+// expert's last tile is half empty on average and takes the instructions of a full one. Products of
+// bf16 weights wait for memory meanwhile.
 double PaddedFlop(const Op& op) {
   const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
-  if (gemm == nullptr || gemm->out_features <= 0) {
+  if (gemm == nullptr || gemm->out_features <= 0 || gemm->in_features <= 0) {
     return op.work.flop;
   }
   const auto columns = static_cast<double>(gemm->out_features);
-  return op.work.flop * std::ceil(columns / kTileColumns) * kTileColumns / columns;
+  const auto depth = static_cast<double>(gemm->in_features);
+  double flop = op.work.flop;
+  if (BitsPerWeight(gemm->storage) < 8) {
+    const double experts =
+        op.work.weight_bytes / StoredBytes(gemm->storage, gemm->out_features, gemm->in_features);
+    flop += 2 * kHalfTileTokens * experts * columns * depth;
+  }
+  return flop * std::ceil(columns / kTileColumns) * kTileColumns / columns;
 }
 
 double FlopRate(const Op& op, const MachineRates& rates) {

@@ -27,11 +27,9 @@
 namespace lastflop {
 namespace {
 
-constexpr const char* kResults[] = {"h200/kimi-k2.5-int4-decode.json",
-                                    "h200/qwen3-30b-a3b-bf16-decode.json",
-                                    "h200x2/qwen3-30b-a3b-bf16-decode-tp2.json"};
-// Of an older build: shown beside the predictions, not fitted.
-constexpr const char* kOldResult = "h200x2/kimi-k2.5-int4-decode-tp2.json";
+constexpr const char* kResults[] = {
+    "h200/kimi-k2.5-int4-decode.json", "h200/qwen3-30b-a3b-bf16-decode.json",
+    "h200x2/qwen3-30b-a3b-bf16-decode-tp2.json", "h200x2/kimi-k2.5-int4-decode-tp2.json"};
 constexpr double kPriorDeviation = 0.5;  // Of log parameters and of exponents.
 constexpr double kLeastScatter = 0.05;
 constexpr const char* kFamilies[kNumOpFamilies] = {
@@ -287,8 +285,6 @@ absl::Status Run(bool table) {
   }
   PrintInterventions(campaigns);
   PrintOps(campaigns);
-  LASTFLOP_ASSIGN_OR_RETURN(auto old, Campaign::Read(kOldResult, curves));
-  campaigns.push_back(std::move(old));
   PrintBaselines(campaigns);
   return absl::OkStatus();
 }

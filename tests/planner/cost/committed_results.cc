@@ -38,6 +38,8 @@ absl::Status AddIntervention(const Json& line, const Json& trials, CommittedResu
     intervention.plans.push_back(parsed);
     intervention.speedups.push_back(speedup.at("estimate").get<double>());
   }
+  intervention.low = line.at("speedup").at("low").get<double>();
+  intervention.high = line.at("speedup").at("high").get<double>();
   result.interventions.push_back(std::move(intervention));
   return absl::OkStatus();
 }

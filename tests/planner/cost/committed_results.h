@@ -23,6 +23,8 @@ struct CommittedIntervention {
   std::string id;
   std::vector<Plan> plans;       // By point.
   std::vector<double> speedups;  // In tokens, by point.
+  double low = 0;                // Of the interval of the speedup in the mix.
+  double high = 0;
 };
 
 struct CommittedResult {
