@@ -10,10 +10,10 @@
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 #include "planner/compare.h"
 #include "planner/rank.h"
-#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -132,7 +132,8 @@ void WriteNotes(const ComparedCampaign& a, const ComparedCampaign& b,
     if (cell.is_regression) {
       err << "regression: " << cell.intervention_id << (cell.choice.empty() ? "" : " ")
           << cell.choice << " at " << cell.point << ": "
-          << (cell.ratio.has_value() ? absl::StrFormat("%.4gx", cell.ratio->estimate) : cell.reason)
+          << (cell.ratio.has_value() ? absl::StrFormat("%.4gx", cell.ratio->estimate)
+                                     : OneLine(cell.reason))
           << "\n";
     }
   }

@@ -1,9 +1,11 @@
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "planner/explain.h"
 #include "planner/rank.h"
 
@@ -23,7 +25,7 @@ int ExplainCommand(const ExplainFlags& flags, Io& io) {
   }
   if (flags.format == "table") {
     for (const ExplainedLine& line : *lines) {
-      io.out << line.what << ": " << line.text << " [" << line.origin << "]\n";
+      io.out << OneLine(absl::StrCat(line.what, ": ", line.text, " [", line.origin, "]")) << "\n";
     }
     return kExitFinished;
   }

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/suggest.h"
 
 namespace lastflop {
@@ -69,7 +70,7 @@ bool AnswersHelp(const std::vector<std::string>& arguments, int& code) {
   }
   const absl::string_view text = HelpText(verb.empty() ? "lastflop" : verb);
   if (text.empty()) {
-    std::cerr << "lastflop: no verb '" << verb << "'; `lastflop --help` lists them\n";
+    std::cerr << "lastflop: no verb '" << OneLine(verb) << "'; `lastflop --help` lists them\n";
     code = kExitUsage;
   } else {
     (arguments.empty() ? std::cerr : std::cout) << text;
@@ -88,7 +89,7 @@ bool IsUnknownVerb(const CLI::App& app, const std::string& verb) {
       std::find(names.begin(), names.end(), verb) != names.end()) {
     return false;
   }
-  std::cerr << "lastflop: no verb '" << verb << "'"
+  std::cerr << "lastflop: no verb '" << OneLine(verb) << "'"
             << DidYouMean(verb, {names.begin(), names.end()}) << "; `lastflop --help` lists them\n";
   return true;
 }
@@ -112,7 +113,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "lastflop: " << error.what() << "\nsee `lastflop --help`\n";
+    std::cerr << "lastflop: " << PlainLines(error.what()) << "\nsee `lastflop --help`\n";
     return kExitUsage;
   }
   Io io{.out = std::cout,

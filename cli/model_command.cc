@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/read_results.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "spec/model_json.h"
 #include "spec/model_reader.h"
 
@@ -13,7 +14,8 @@ int ModelCommand(const ModelFlags& flags, Io& io) {
   if (!model.ok()) {
     return ExitCodeFor(model.status(), io.err);
   }
-  io.out << (flags.format == "json" ? ModelToJsonDocument(*model) : ModelToTable(*model))
+  io.out << (flags.format == "json" ? ModelToJsonDocument(*model)
+                                    : PlainLines(ModelToTable(*model)))
          << std::flush;
   return kExitFinished;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/one_line.h"
 
 namespace lastflop {
 namespace {
@@ -50,6 +51,7 @@ void ProgressPrinter::EndLine() {
 void ProgressPrinter::Show(const Event& event) {
   std::string text = ProgressText(event);
   if (is_terminal_) {
+    text = OneLine(text);
     // Cut by code points: half of one would spoil the terminal.
     int columns = 0;
     size_t end = 0;
@@ -70,6 +72,7 @@ void ProgressPrinter::Show(const Event& event) {
       absl::StrAppend(&text, ": ", event.message);
     }
   }
+  text = OneLine(text);
   if (text != last_) {
     err_ << text << "\n" << std::flush;
     last_ = text;

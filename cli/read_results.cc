@@ -6,6 +6,7 @@
 
 #include "cli/coordinator_client.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 #include "db/campaign_reader.h"
 
@@ -30,7 +31,7 @@ absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std:
 int ExitCodeFor(const absl::Status& status, std::ostream& err) {
   // Mistakes in a file carry FILE:LINE:COLUMN at their start; nothing may stand before it.
   const bool is_of_input = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  err << (is_of_input ? "" : "lastflop: ") << status.message() << "\n";
+  err << (is_of_input ? "" : "lastflop: ") << PlainLines(status.message()) << "\n";
   return ExitCodeOf(status);
 }
 

@@ -8,15 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "common/one_line.h"
+#include "report/format.h"
 
 namespace lastflop {
 namespace {
 
-// A cell on one line: what would end the line is shown as a space.
-std::string OneLine(const std::string& cell) {
-  return cell.empty() ? "n/a" : absl::StrReplaceAll(cell, {{"\n", " "}, {"\r", " "}, {"\t", " "}});
-}
+// What a table shows of a cell, on one line.
+std::string Shown(const std::string& cell) { return cell.empty() ? kNotAvailable : OneLine(cell); }
 
 // Columns of a terminal that UTF-8 text takes, one a code point.
 size_t Width(const std::string& text) {
@@ -30,14 +29,14 @@ void WriteTable(const Rows& rows, std::ostream& out) {
   for (size_t column = 0; column < rows.names.size(); ++column) {
     size_t width = Width(rows.names[column]);
     for (const std::vector<std::string>& row : rows.cells) {
-      width = std::max(width, Width(OneLine(row[column])));
+      width = std::max(width, Width(Shown(row[column])));
     }
     widths.push_back(width);
   }
   const auto write_row = [&](const std::vector<std::string>& row) {
     std::string line;
     for (size_t column = 0; column < row.size(); ++column) {
-      const std::string cell = OneLine(row[column]);
+      const std::string cell = Shown(row[column]);
       const std::string padding(widths[column] - Width(cell), ' ');
       absl::StrAppend(
           &line, column > 0 ? "  " : "",
@@ -71,17 +70,10 @@ void WriteJson(const Rows& rows, std::ostream& out) {
   out << list.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
-std::string CsvCell(const std::string& cell) {
-  if (cell.find_first_of(",\"\r\n") == std::string::npos) {
-    return cell;
-  }
-  return absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"");
-}
-
 void WriteCsv(const Rows& rows, std::ostream& out) {
   const auto write_row = [&](const std::vector<std::string>& row) {
     out << absl::StrJoin(row, ",", [](std::string* text, const std::string& cell) {
-      text->append(CsvCell(cell));
+      text->append(CsvField(cell));
     }) << "\r\n";
   };
   write_row(rows.names);
@@ -94,9 +86,7 @@ void WriteMarkdown(const Rows& rows, std::ostream& out) {
   const auto write_row = [&](const std::vector<std::string>& row) {
     out << "|";
     for (const std::string& cell : row) {
-      out << " "
-          << absl::StrReplaceAll(OneLine(cell), {{"\\", "\\\\"}, {"|", "\\|"}, {"<", "&lt;"}})
-          << " |";
+      out << " " << EscapeMarkdown(Shown(cell)) << " |";
     }
     out << "\n";
   };

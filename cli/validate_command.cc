@@ -5,6 +5,7 @@
 #include "cli/read_results.h"
 #include "common/exit_codes.h"
 #include "common/expand_trials.h"
+#include "common/one_line.h"
 
 namespace lastflop {
 
@@ -18,7 +19,7 @@ int ValidateCommand(const CampaignFlags& flags, Io& io) {
     return ExitCodeFor(trials.status(), io.err);
   }
   for (const std::string& warning : loaded->campaign.warnings) {
-    io.err << "warning: " << warning << "\n";
+    io.err << "warning: " << PlainLines(warning) << "\n";
   }
   int num_settled = 0;
   for (const TrialSpec& trial : *trials) {
@@ -26,7 +27,7 @@ int ValidateCommand(const CampaignFlags& flags, Io& io) {
       ++num_settled;
       io.err << trial.intervention_id << " at "
              << loaded->campaign.points[static_cast<size_t>(trial.point_index)].Label() << ": "
-             << ToWord(*trial.settled) << ": " << trial.settled_reason << "\n";
+             << ToWord(*trial.settled) << ": " << OneLine(trial.settled_reason) << "\n";
     }
   }
   io.out << flags.file << ": valid: " << loaded->campaign.interventions.size() << " interventions, "
