@@ -1,5 +1,7 @@
 #include "worker/host_devices.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -10,14 +12,23 @@
 #include "absl/strings/strip.h"
 #include "common/campaign_json.h"
 #include "common/log.h"
+#include "common/numbers.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
+#include "worker/cpu_host.h"
 #include "worker/device_probe.h"
 #include "worker/host.h"
 #include "worker/host_read_curve.h"
 
 namespace lastflop {
 namespace {
+
+constexpr int kMostRanksOfACore = 8;
+
+int NumUsableGpus() {
+  const auto nvml = Nvml::Create();
+  return HasCudaBackend() && nvml.ok() ? (*nvml)->num_gpus() : 0;
+}
 
 Machine MeasuredCpuMachine() {
   Machine machine = DetectCpuMachine();
@@ -52,15 +63,37 @@ absl::StatusOr<std::string> AskOwnProcess(const std::string& device) {
 
 std::vector<std::string> HostDevices() {
   std::vector<std::string> devices;
-  if (const auto nvml = Nvml::Create(); HasCudaBackend() && nvml.ok()) {
-    for (int gpu = 0; gpu < (*nvml)->num_gpus(); ++gpu) {
-      devices.push_back(absl::StrCat("cuda:", gpu));
-    }
+  for (int gpu = 0; gpu < NumUsableGpus(); ++gpu) {
+    devices.push_back(absl::StrCat("cuda:", gpu));
   }
   if (devices.empty()) {
     devices.push_back("cpu:0");
   }
   return devices;
+}
+
+absl::Status CheckDevice(const std::string& device, const DeviceCounts& counts) {
+  const int num_cpu_workers = kMostRanksOfACore * std::max(counts.num_cores, 1);
+  absl::string_view digits = device;
+  const bool is_cpu = absl::ConsumePrefix(&digits, "cpu:");
+  const bool is_gpu = !is_cpu && absl::ConsumePrefix(&digits, "cuda:");
+  const absl::StatusOr<int64_t> index = ParseInteger(digits);
+  const int64_t count = is_cpu ? num_cpu_workers : is_gpu ? counts.num_gpus : 0;
+  if (index.ok() && *index >= 0 && *index < count) {
+    return absl::OkStatus();
+  }
+  const std::string gpus = counts.num_gpus == 0 ? "no GPU that this build can use"
+                           : counts.num_gpus == 1
+                               ? "cuda:0"
+                               : absl::StrCat("cuda:0 to cuda:", counts.num_gpus - 1);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "device '", device, "' is not there: this host has cpu:0 to cpu:", num_cpu_workers - 1, " (",
+      counts.num_cores, " cores, at most ", kMostRanksOfACore, " ranks on each) and ", gpus));
+}
+
+absl::Status CheckDevice(const std::string& device) {
+  return CheckDevice(
+      device, {.num_cores = static_cast<int>(AllowedCores().size()), .num_gpus = NumUsableGpus()});
 }
 
 Machine DescribeGpu(const GpuDescription& gpu, int num_gpus) {

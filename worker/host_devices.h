@@ -13,6 +13,19 @@ namespace lastflop {
 // else "cpu:0". Asks NVML, not CUDA.
 std::vector<std::string> HostDevices();
 
+// What a host has that a worker can be for.
+struct DeviceCounts {
+  int num_cores = 0;
+  int num_gpus = 0;  // That this build can use.
+};
+
+// InvalidArgument, with what there is, unless `device` is "cuda:N" of a GPU or "cpu:N". Each worker
+// on the CPU is one rank; ranks may share cores, up to eight of them one.
+absl::Status CheckDevice(const std::string& device, const DeviceCounts& counts);
+
+// Of this host.
+absl::Status CheckDevice(const std::string& device);
+
 // What is known of a GPU without touching it: kind, memory, link. Its L2 and cold-read curve are
 // ProbeCudaDevice()'s (worker/device_probe.h).
 Machine DescribeGpu(const GpuDescription& gpu, int num_gpus);

@@ -10,13 +10,14 @@
 #include <sstream>
 #include <string>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/one_line.h"
 #include "common/parent_process.h"
 #include "worker/child_service.h"
 #include "worker/collective_bench.h"
+#include "worker/host_devices.h"
 #include "worker/print.h"
 #include "worker/run_kernel_bench.h"
 #include "worker/worker_client.h"
@@ -57,13 +58,6 @@ int ServeCoordinator(WorkerOptions& options, const std::string& token_file) {
   }
   Log(LogSeverity::kError, "worker_ended", {{"reason", std::string(status.message())}});
   return ExitCodeOf(status);
-}
-
-bool IsDevice(const std::string& device) {
-  absl::string_view text = device;
-  int index = 0;
-  return (absl::ConsumePrefix(&text, "cpu:") || absl::ConsumePrefix(&text, "cuda:")) &&
-         absl::SimpleAtoi(text, &index) && index >= 0;
 }
 
 int Main(int argc, char** argv) {
@@ -131,10 +125,12 @@ int Main(int argc, char** argv) {
   if (!bench_file.empty()) {
     return PrintKernelBench(bench_file);
   }
-  if (options.channel.server.empty() || !IsDevice(options.device)) {
-    std::cerr << "lastflop-worker: --server ADDR and --device cpu:N or cuda:N are needed; got "
-                 "--server '"
-              << options.channel.server << "' --device '" << options.device << "'\n";
+  if (options.channel.server.empty()) {
+    std::cerr << "lastflop-worker: --server ADDR and --device cpu:N or cuda:N are needed\n";
+    return kExitUsage;
+  }
+  if (const absl::Status status = CheckDevice(options.device); !status.ok()) {
+    std::cerr << "lastflop-worker: --device: " << OneLine(status.message()) << "\n";
     return kExitUsage;
   }
   if (parent_pid != 0 && !DieWithParent(parent_pid, SIGTERM)) {

@@ -57,6 +57,9 @@ int PrintCudaMachine(int index) {
 }
 
 int PrintMachine(const std::string& device) {
+  if (const absl::Status status = CheckDevice(device); !device.empty() && !status.ok()) {
+    return Failed(status);
+  }
   absl::string_view index = device;
   int gpu = -1;
   if (absl::ConsumePrefix(&index, "cuda:") && absl::SimpleAtoi(index, &gpu)) {

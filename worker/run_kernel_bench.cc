@@ -85,6 +85,7 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
   if (request.device.empty()) {
     request.device = HostDevices().front();
   }
+  LASTFLOP_RETURN_IF_ERROR(CheckDevice(request.device));
   LASTFLOP_ASSIGN_OR_RETURN(const DeviceLock lock,
                             DeviceLock::Acquire(request.device, kLockTimeout));
   LASTFLOP_ASSIGN_OR_RETURN(const Machine machine, MeasuredMachine(request.device));

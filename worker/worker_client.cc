@@ -23,6 +23,7 @@
 #include "worker/host.h"
 #include "worker/host_devices.h"
 #include "worker/lease_runner.h"
+#include "worker/outage.h"
 
 namespace lastflop {
 namespace {
@@ -102,9 +103,8 @@ class Agent {
       is_welcome_ = false;
     }
     const grpc::Status ended = stream->Finish();
-    if (status.ok() && !stop && !is_shutdown_ && was_welcome_) {
-      Log(LogSeverity::kWarning, "stream_lost",
-          {{"worker_id", worker_id_}, {"reason", ended.error_message()}});
+    if (status.ok() && !stop && !is_shutdown_) {
+      LogEnd(ended.error_message());
     }
     return status;
   }
@@ -113,6 +113,18 @@ class Agent {
   bool was_welcome() const { return was_welcome_; }
 
  private:
+  // Why a stream ended that nobody wanted to end. Connecting goes on for as long as it takes, so
+  // that only some of its failures are said.
+  void LogEnd(const std::string& reason) {
+    if (was_welcome_) {
+      outage_.End();
+      Log(LogSeverity::kWarning, "stream_lost", {{"worker_id", worker_id_}, {"reason", reason}});
+    } else if (outage_.ShouldSay(reason, Outage::Clock::now())) {
+      Log(LogSeverity::kWarning, "no_coordinator",
+          {{"address", options_.channel.server}, {"reason", reason}});
+    }
+  }
+
   v1::WorkerMessage MakeHello() {
     v1::WorkerMessage message;
     v1::Hello& hello = *message.mutable_hello();
@@ -309,6 +321,7 @@ class Agent {
   bool is_welcome_ = false;                                        // Guarded by mutex_.
   bool is_ending_ = false;                                         // Guarded by mutex_.
   std::atomic<bool> was_welcome_{false};
+  Outage outage_;  // ServeStream()'s.
   std::atomic<bool> is_shutdown_{false};
   std::unique_ptr<v1::WorkerService::Stub> stub_;
   LeaseRunner runner_;  // After what its events use.
