@@ -144,12 +144,12 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   AddSource(*exported, flags.exported.source);
   exported->add_option("--out", flags.exported.out);
   CLI::App* workers = verb("workers");
-  AddServer(*workers, flags.workers.source, true);
+  AddSource(*workers, flags.workers.source);
   AddFormat(*workers, flags.workers.format, RowFormats());
   CLI::App* logs = verb("logs");
   logs->add_option("SOURCE", flags.logs.of);
-  AddServer(*logs, flags.logs.source, true);
-  logs->add_flag("-f,--follow", flags.logs.follow);
+  AddSource(*logs, flags.logs.source);
+  logs->add_flag("-f,--follow", flags.logs.follow)->excludes("--db");
   CLI::App* model = verb("model");
   model->add_option("FILE", flags.model.file)->required();
   AddFormat(*model, flags.model.format, {"table", "json"});

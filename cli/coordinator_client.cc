@@ -32,6 +32,7 @@ CampaignSummary ToLine(const v1::CampaignSummary& summary) {
           .created_at_ms = summary.created_at_ms(),
           .num_trials = summary.num_trials(),
           .num_done = summary.num_done(),
+          .num_unmeasured = summary.num_unmeasured(),
           .num_failed = summary.num_failed(),
           .num_running = summary.num_running(),
           .num_pending = summary.num_pending(),

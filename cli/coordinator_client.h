@@ -14,6 +14,7 @@
 #include "common/campaign.h"
 #include "common/campaign_results.h"
 #include "common/campaign_summary.h"
+#include "db/worker_store.h"
 
 // The coordinator as a command sees it: calls and plain answers, no message of the wire.
 namespace lastflop {
@@ -65,13 +66,6 @@ struct WorkerLine {
   int num_failed = 0;
   std::string reason;
   std::string build;
-};
-
-struct LogLine {
-  int64_t at_ms = 0;
-  std::string source;
-  std::string severity;
-  std::string line;
 };
 
 // Thread-compatible. Errors carry the coordinator's words; Unavailable: nobody answers there.

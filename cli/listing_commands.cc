@@ -1,4 +1,4 @@
-// list, workers and logs: what a coordinator knows beside campaigns' results.
+// list, workers and logs: what a coordinator, or its database, knows beside campaigns' results.
 
 #include <ctime>
 #include <string>
@@ -12,6 +12,7 @@
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -34,10 +35,13 @@ absl::StatusOr<std::vector<CampaignSummary>> Campaigns(const SourceFlags& source
                               CoordinatorClient::Open(source));
     return client->List();
   }
-  return ListDatabase(source.db);
+  return CampaignsInDatabase(source.db);
 }
 
 absl::StatusOr<std::vector<WorkerLine>> Workers(const SourceFlags& source) {
+  if (source.server.empty()) {
+    return WorkersInDatabase(source.db);
+  }
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> client,
                             CoordinatorClient::Open(source));
   return client->Workers();
@@ -51,15 +55,16 @@ int ListCommand(const ListFlags& flags, Io& io) {
     return ExitCodeFor(campaigns.status(), io.err);
   }
   Rows rows;
-  rows.names = {"campaign", "name",    "state",   "created",   "trials",  "done",
-                "failed",   "running", "pending", "cancelled", "lost_out"};
-  rows.is_number = {false, false, false, false, true, true, true, true, true, true, true};
+  rows.names = {"campaign", "name",    "state",   "created",   "trials",   "done",
+                "failed",   "running", "pending", "cancelled", "lost_out", "unmeasured"};
+  rows.is_number = {false, false, false, false, true, true, true, true, true, true, true, true};
   for (const CampaignSummary& line : *campaigns) {
     rows.cells.push_back({line.campaign_id, line.name, std::string(ToWord(line.state)),
                           UtcText(line.created_at_ms), absl::StrCat(line.num_trials),
-                          absl::StrCat(line.num_done), absl::StrCat(line.num_failed),
-                          absl::StrCat(line.num_running), absl::StrCat(line.num_pending),
-                          absl::StrCat(line.num_cancelled), absl::StrCat(line.num_lost_out)});
+                          absl::StrCat(line.num_done - line.num_unmeasured),
+                          absl::StrCat(line.num_failed), absl::StrCat(line.num_running),
+                          absl::StrCat(line.num_pending), absl::StrCat(line.num_cancelled),
+                          absl::StrCat(line.num_lost_out), absl::StrCat(line.num_unmeasured)});
   }
   WriteRows(rows, flags.format, io.out);
   return kExitFinished;
@@ -84,15 +89,20 @@ int WorkersCommand(const ListFlags& flags, Io& io) {
 }
 
 int LogsCommand(const LogsFlags& flags, Io& io) {
-  absl::StatusOr<std::unique_ptr<CoordinatorClient>> client = CoordinatorClient::Open(flags.source);
-  absl::Status status = client.status();
-  if (client.ok()) {
-    status = (*client)->Logs(flags.of, flags.follow, InterruptFlag(), [&](const LogLine& line) {
-      io.out << UtcText(line.at_ms) << " " << line.source << " " << line.severity << " "
-             << line.line << "\n"
-             << std::flush;
-    });
+  const auto print = [&io](const LogLine& line) {
+    io.out << OneLine(absl::StrCat(UtcText(line.at_ms), " ", line.source, " ", line.severity, " ",
+                                   line.line))
+           << "\n"
+           << std::flush;
+  };
+  if (flags.source.server.empty()) {
+    const absl::Status status = LogsInDatabase(flags.source.db, flags.of, print);
+    return status.ok() ? kExitFinished : ExitCodeFor(status, io.err);
   }
+  absl::StatusOr<std::unique_ptr<CoordinatorClient>> client = CoordinatorClient::Open(flags.source);
+  const absl::Status status = client.ok()
+                                  ? (*client)->Logs(flags.of, flags.follow, InterruptFlag(), print)
+                                  : client.status();
   return status.ok() ? kExitFinished : ExitCodeFor(status, io.err);
 }
 

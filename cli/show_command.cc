@@ -9,9 +9,9 @@
 #include "cli/row_output.h"
 #include "common/campaign_results.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 #include "planner/trial_speedups.h"
-#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -27,7 +27,7 @@ ShownCampaign ShownFrom(const CampaignResults& results) {
         .intervention_id = trial.spec.intervention_id,
         .choice = trial.spec.choice,
         .point = results.campaign.points[static_cast<size_t>(trial.spec.point_index)].Label(),
-        .state = std::string(ToWord(trial.state)),
+        .state = std::string(WordOf(trial)),
         .reason = trial.reason};
     for (const AttemptRecord& attempt : results.attempts) {
       line.num_attempts += attempt.result.trial_id == trial.spec.trial_id ? 1 : 0;

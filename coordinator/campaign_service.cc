@@ -101,6 +101,7 @@ grpc::Status CampaignServiceImpl::Show(grpc::ServerContext* context, const v1::S
   for (const TrialRecord& trial : results->trials) {
     v1::TrialStatus& status = *response->add_trials();
     status = ToProto(trial, results->campaign).status();
+    status.set_state(std::string(WordOf(trial)));
     if (const auto found = speedups.find(trial.spec.trial_id); found != speedups.end()) {
       status.set_speedup(found->second);
     }

@@ -120,10 +120,10 @@ CampaignSummary SummaryAfter(const CampaignRun& run, const Change& change) {
       .state = change.campaign.has_value() ? change.campaign->state : run.results.state,
       .created_at_ms = run.results.created_at_ms};
   for (size_t i = 0; i < run.results.trials.size(); ++i) {
-    CountTrial(TrialAfter(run, change, i).state, 1, summary);
+    CountTrial(TrialAfter(run, change, i), summary);
   }
   for (const TrialRecord& trial : change.new_trials) {
-    CountTrial(trial.state, 1, summary);
+    CountTrial(trial, summary);
   }
   return summary;
 }
@@ -186,7 +186,7 @@ void AddTrial(const CampaignRun& run, TrialRecord trial, Change& change) {
       {.kind = "trial",
        .trial_id = trial.spec.trial_id,
        .intervention_id = trial.spec.intervention_id,
-       .state = std::string(ToWord(trial.state)),
+       .state = std::string(WordOf(trial)),
        .message = absl::StrCat(TrialLabel(run, trial.spec), trial.reason.empty() ? "" : ": ",
                                trial.reason)});
   for (TrialRecord& earlier : change.trials) {

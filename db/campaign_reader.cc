@@ -17,9 +17,11 @@ namespace lastflop {
 namespace {
 
 constexpr absl::string_view kSelectSummaries = R"sql(
-    SELECT campaign_id, name, campaigns.state, created_at_ms, trials.state, count(trials.trial_id)
+    SELECT campaign_id, name, campaigns.state, created_at_ms, trials.state, count(trials.trial_id),
+           trials.settled IS NOT NULL OR trials.failure_kind IS NOT NULL AS has_finding
       FROM campaigns LEFT JOIN trials USING (campaign_id)
-     GROUP BY campaign_id, trials.state ORDER BY created_at_ms, campaigns.rowid)sql";
+     GROUP BY campaign_id, trials.state, has_finding
+     ORDER BY created_at_ms, campaigns.rowid)sql";
 
 constexpr absl::string_view kSelectCampaign = R"sql(
     SELECT state, reason, campaign_json, source_yaml, source_name, machine_json, created_at_ms,
@@ -143,7 +145,7 @@ absl::StatusOr<std::vector<CampaignSummary>> ListCampaigns(Database& database) {
     if (!rows.IsNull(4)) {
       LASTFLOP_ASSIGN_OR_RETURN(const TrialState state,
                                 ReadWord<TrialState>(rows, 4, "trials.state"));
-      CountTrial(state, static_cast<int>(rows.Integer(5)), campaigns.back());
+      CountTrial(state, rows.Boolean(6), static_cast<int>(rows.Integer(5)), campaigns.back());
     }
   }
 }

@@ -141,6 +141,7 @@ v1::CampaignSummary ToProto(const CampaignSummary& summary) {
   message.set_num_pending(summary.num_pending);
   message.set_num_cancelled(summary.num_cancelled);
   message.set_num_lost_out(summary.num_lost_out);
+  message.set_num_unmeasured(summary.num_unmeasured);
   return message;
 }
 
@@ -156,6 +157,7 @@ absl::StatusOr<CampaignSummary> FromProto(const v1::CampaignSummary& message) {
                          .created_at_ms = message.created_at_ms(),
                          .num_trials = message.num_trials(),
                          .num_done = message.num_done(),
+                         .num_unmeasured = message.num_unmeasured(),
                          .num_failed = message.num_failed(),
                          .num_running = message.num_running(),
                          .num_pending = message.num_pending(),
