@@ -18,6 +18,7 @@
 #include "cli/processes.h"
 #include "cli/progress.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
 
@@ -29,8 +30,9 @@ constexpr std::chrono::milliseconds kStartPoll{20};
 constexpr size_t kLinesShown = 5;
 constexpr std::chrono::milliseconds kHealthPoll{100};
 
-// Sets stop() when the user interrupts or one of the programs ends by itself: without its workers a
-// coordinator has nothing to tell that a watcher could wake up by.
+// Sets stop() when the user interrupts or leaves (nobody reads the progress any more), or one of
+// the programs ends by itself: without its workers a coordinator has nothing to tell that a watcher
+// could wake up by.
 class HealthWatch {
  public:
   explicit HealthWatch(LocalSystem& system) : system_(system), thread_([this] { Poll(); }) {}
@@ -39,6 +41,7 @@ class HealthWatch {
   HealthWatch& operator=(const HealthWatch&) = delete;
 
   const std::atomic<bool>& stop() const { return stop_; }
+  bool has_user_left() const { return has_user_left_; }
 
   // Ends the watch: why a program had ended, if one had.
   absl::Status Finish() {
@@ -51,9 +54,10 @@ class HealthWatch {
 
  private:
   void Poll() {
-    while (!is_over_ && !InterruptFlag() && health_.ok()) {
+    while (!is_over_ && !InterruptFlag() && !has_user_left_ && health_.ok()) {
       std::this_thread::sleep_for(kHealthPoll);
       health_ = system_.Health();
+      has_user_left_ = IsReaderGone(STDERR_FILENO);
     }
     stop_ = true;
   }
@@ -61,6 +65,7 @@ class HealthWatch {
   LocalSystem& system_;  // Outlives this.
   std::atomic<bool> is_over_ = false;
   std::atomic<bool> stop_ = false;
+  std::atomic<bool> has_user_left_ = false;
   absl::Status health_;  // The thread's until it is joined.
   std::thread thread_;
 };
@@ -151,20 +156,23 @@ absl::Status LocalSystem::Health() {
 }
 
 int FollowToReport(LocalSystem& system, const std::string& id, const std::string& db,
-                   const std::string& format, const std::string& by, Io& io) {
+                   const std::string& format, const std::string& by, int64_t shown_from_ms,
+                   Io& io) {
   HealthWatch health_watch(system);
   absl::Status watched = absl::OkStatus();
   {
     ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
     watched = system.client().Watch(id, 0, health_watch.stop(), [&](const Event& event) {
-      progress.Show(event);
+      if (event.at_ms >= shown_from_ms) {
+        progress.Show(event);
+      }
       return true;
     });
   }
   absl::Status health = health_watch.Finish();
   const std::string resume =
       absl::StrCat("; `lastflop resume ", id, " --db ", db, "` goes on with it\n");
-  if (InterruptFlag()) {
+  if (InterruptFlag() || health_watch.has_user_left()) {
     system.client().Cancel(id).IgnoreError();
     io.err << "interrupted" << resume;
     return kExitInterrupted;
@@ -178,7 +186,8 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
   }
   for (const absl::Status& status : {health, watched, results.status()}) {
     if (!status.ok()) {
-      io.err << "lastflop: " << status.message() << "\nunfinished, what is done is kept" << resume;
+      io.err << "lastflop: " << PlainLines(status.message()) << "\nunfinished, what is done is kept"
+             << resume;
       return kExitUnfinished;
     }
   }

@@ -52,8 +52,10 @@ class LocalSystem {
 };
 
 // Watches campaign `id` of `system` to its end, with progress on stderr, prints the ranked report
-// and gives the exit code. Ctrl-C cancels the campaign (resumable) and gives 130.
+// and gives the exit code. Events before `shown_from_ms` are another process' history and not
+// shown. Ctrl-C, a hangup or the end of who reads the progress cancel the campaign (resumable):
+// 130.
 int FollowToReport(LocalSystem& system, const std::string& id, const std::string& db,
-                   const std::string& format, const std::string& by, Io& io);
+                   const std::string& format, const std::string& by, int64_t shown_from_ms, Io& io);
 
 }  // namespace lastflop

@@ -16,10 +16,11 @@
 #include "cli/local_devices.h"
 #include "cli/local_system.h"
 #include "cli/read_results.h"
+#include "common/clock.h"
 #include "common/exit_codes.h"
 #include "common/expand_trials.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
-#include "report/format.h"
 
 namespace lastflop {
 namespace {
@@ -64,7 +65,7 @@ std::string NewSubmissionId() {
 
 void PrintWarnings(const std::vector<std::string>& warnings, Io& io) {
   for (const std::string& warning : warnings) {
-    io.err << "warning: " << warning << "\n";
+    io.err << "warning: " << PlainLines(warning) << "\n";
   }
 }
 
@@ -119,7 +120,8 @@ int RunCommand(const RunFlags& flags, Io& io) {
     return ExitCodeFor(submitted.status(), io.err);
   }
   PrintWarnings(submitted->warnings, io);
-  return FollowToReport(**system, submitted->campaign_id, flags.db, flags.format, flags.by, io);
+  return FollowToReport(**system, submitted->campaign_id, flags.db, flags.format, flags.by,
+                        /*shown_from_ms=*/0, io);
 }
 
 int SubmitCommand(const SubmitFlags& flags, Io& io) {
@@ -151,6 +153,7 @@ int SubmitCommand(const SubmitFlags& flags, Io& io) {
 
 int ResumeCommand(const IdFlags& flags, Io& io) {
   CatchInterrupts();
+  const int64_t begun_at_ms = SystemClock().NowMs();
   if (!flags.source.server.empty()) {
     absl::StatusOr<std::unique_ptr<CoordinatorClient>> client =
         CoordinatorClient::Open(flags.source);
@@ -186,7 +189,7 @@ int ResumeCommand(const IdFlags& flags, Io& io) {
     return ExitCodeFor(status, io.err);
   }
   return FollowToReport(**system, results->campaign_id, flags.source.db, flags.format, flags.by,
-                        io);
+                        begun_at_ms, io);
 }
 
 }  // namespace lastflop
