@@ -22,6 +22,10 @@ struct Nccl::Api {
   decltype(ncclCommGetAsyncError)* get_async_error = nullptr;
   decltype(ncclAllReduce)* all_reduce = nullptr;
   decltype(ncclAllGather)* all_gather = nullptr;
+  decltype(ncclGroupStart)* group_start = nullptr;
+  decltype(ncclGroupEnd)* group_end = nullptr;
+  decltype(ncclSend)* send = nullptr;
+  decltype(ncclRecv)* receive = nullptr;
   decltype(ncclGetErrorString)* error_string = nullptr;
 
   absl::Status LoadFrom(const SharedLibrary& library) {
@@ -32,6 +36,10 @@ struct Nccl::Api {
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclCommGetAsyncError", get_async_error));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclAllReduce", all_reduce));
     LASTFLOP_RETURN_IF_ERROR(library.Load("ncclAllGather", all_gather));
+    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclGroupStart", group_start));
+    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclGroupEnd", group_end));
+    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclSend", send));
+    LASTFLOP_RETURN_IF_ERROR(library.Load("ncclRecv", receive));
     return library.Load("ncclGetErrorString", error_string);
   }
 
@@ -143,6 +151,23 @@ absl::Status Nccl::AllGather(const void* own, void* all, int64_t bytes, cudaStre
   return api_->Status(api_->all_gather(own, all, static_cast<size_t>(bytes), ncclUint8,
                                        Communicator(communicator_), stream),
                       "all-gather");
+}
+
+absl::Status Nccl::Exchange(std::span<const Exchanged> parts, cudaStream_t stream) {
+  LASTFLOP_RETURN_IF_ERROR(api_->Status(api_->group_start(), "an exchange"));
+  ncclResult_t result = ncclSuccess;
+  for (const Exchanged& part : parts) {
+    if (result == ncclSuccess && part.send_bytes > 0) {
+      result = api_->send(part.send, static_cast<size_t>(part.send_bytes), ncclUint8, part.peer,
+                          Communicator(communicator_), stream);
+    }
+    if (result == ncclSuccess && part.receive_bytes > 0) {
+      result = api_->receive(part.receive, static_cast<size_t>(part.receive_bytes), ncclUint8,
+                             part.peer, Communicator(communicator_), stream);
+    }
+  }
+  const ncclResult_t ended = api_->group_end();  // Also after an error: a group is the thread's.
+  return api_->Status(result != ncclSuccess ? result : ended, "an exchange");
 }
 
 absl::Status Nccl::AsyncStatus() {

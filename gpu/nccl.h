@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,6 +32,17 @@ class Nccl {
   absl::Status AllReduce(void* data, int64_t elements, cudaStream_t stream);
   // `bytes` of every rank, in rank order, to all.
   absl::Status AllGather(const void* own, void* all, int64_t bytes, cudaStream_t stream);
+  // What this rank and another send each other, or one of them; a rank may name itself.
+  struct Exchanged {
+    int peer = 0;
+    const void* send = nullptr;
+    int64_t send_bytes = 0;  // 0: nothing.
+    void* receive = nullptr;
+    int64_t receive_bytes = 0;
+  };
+  // All of it in one group, one launch. What two ranks name for each other must agree in order and
+  // bytes.
+  absl::Status Exchange(std::span<const Exchanged> parts, cudaStream_t stream);
   // Errors that a running collective met: a lost peer.
   absl::Status AsyncStatus();
 

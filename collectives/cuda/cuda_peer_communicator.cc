@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<CudaPeerCommunicator>> CudaPeerCommunicator::Crea
     Gang& gang, const Options& options) {
   if (gang.num_ranks() < 2 || gang.num_ranks() > kMaxPeerRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "all-reduce over peer memory of ", gang.num_ranks(), " ranks: 2 to ", kMaxPeerRanks));
+        "collectives over peer memory of ", gang.num_ranks(), " ranks: 2 to ", kMaxPeerRanks));
   }
   if (options.region_bytes < kPacketBytes * gang.num_ranks()) {
     return absl::InvalidArgumentError(absl::StrCat("region_bytes=", options.region_bytes, ": ",
@@ -167,13 +167,37 @@ absl::Status CudaPeerCommunicator::AllReduceNorm(const NormShape& shape, const _
   return LaunchAllReduceNorm(view_, shape, in, residual, gain, out, cluster, stream);
 }
 
+absl::Status CudaPeerCommunicator::Dispatch(const TokenSplit& split, const DispatchTensors& tensors,
+                                            cudaStream_t stream, int threads_per_block) {
+  LASTFLOP_RETURN_IF_ERROR(CheckTokenSplit(split));
+  const int64_t tokens = split.most_tokens();
+  const int64_t most = std::max<int64_t>(1, DispatchMaxTokens(split, view_.region_bytes));
+  for (int64_t first = 0; first < tokens; first += most) {
+    LASTFLOP_RETURN_IF_ERROR(LaunchPeerDispatch(
+        view_, split, tensors, first, std::min(most, tokens - first), threads_per_block, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaPeerCommunicator::Combine(const TokenSplit& split, const CombineTensors& tensors,
+                                           cudaStream_t stream, int threads_per_block) {
+  LASTFLOP_RETURN_IF_ERROR(CheckTokenSplit(split));
+  const int64_t tokens = split.most_tokens();
+  const int64_t most = std::max<int64_t>(1, CombineMaxTokens(split, view_.region_bytes));
+  for (int64_t first = 0; first < tokens; first += most) {
+    LASTFLOP_RETURN_IF_ERROR(LaunchPeerCombine(
+        view_, split, tensors, first, std::min(most, tokens - first), threads_per_block, stream));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CudaPeerCommunicator::Check() const {
   const uint32_t failed =
       std::atomic_ref<uint32_t>(report_->failed).load(std::memory_order_acquire);
   if (failed == 0) {
     return absl::OkStatus();
   }
-  const std::string what = absl::StrCat("all-reduce call ", report_->epoch, ": rank ", failed - 1,
+  const std::string what = absl::StrCat("collective call ", report_->epoch, ": rank ", failed - 1,
                                         " of ", view_.num_ranks);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!lost_.ok()) {

@@ -15,14 +15,16 @@
 #include "absl/status/statusor.h"
 #include "collectives/cuda/cuda_peer_memory.h"
 #include "collectives/cuda/peer_all_reduce_cuda.h"
+#include "collectives/cuda/peer_all_to_all_cuda.h"
 #include "collectives/gang.h"
 #include "common/words.h"
 #include "step/shapes.h"
 
 namespace lastflop {
 
-// All-reduce over peer memory for all ranks of a gang, a GPU each. Calls enqueue on a stream and
-// can be captured in a graph; they are collective, in the same order on every rank, one at a time.
+// All-reduce and all-to-all over peer memory for all ranks of a gang, a GPU each. Calls enqueue on
+// a stream and can be captured in a graph; they are collective, in the same order on every rank,
+// one at a time.
 //
 // Where a rank does not come, the others' call ends after the timeout, at once when a watched gang
 // knows that the rank ended; Check() then names it. After that the communicator only fails: nothing
@@ -60,6 +62,13 @@ class CudaPeerCommunicator {
   absl::Status AllReduceNorm(const NormShape& shape, const __nv_bfloat16* in,
                              __nv_bfloat16* residual, const __nv_bfloat16* gain, __nv_bfloat16* out,
                              cudaStream_t stream, int cluster = 0);
+
+  // LaunchPeerDispatch() and LaunchPeerCombine() of all tokens, in as many launches as the regions
+  // need. InvalidArgument where not even one token fits.
+  absl::Status Dispatch(const TokenSplit& split, const DispatchTensors& tensors,
+                        cudaStream_t stream, int threads_per_block = 0);
+  absl::Status Combine(const TokenSplit& split, const CombineTensors& tensors, cudaStream_t stream,
+                       int threads_per_block = 0);
 
   // After the work has been waited for: Aborted or DeadlineExceeded when a call failed, naming the
   // rank that did not come.

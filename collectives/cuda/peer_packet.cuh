@@ -169,6 +169,23 @@ class PeerCall {
     }
   }
 
+  // Waits for a packet of peer i, or for the word that says that it does not come: false then, and
+  // where the call has failed.
+  __device__ bool ReceiveUnless(const uint4* at, const uint4* word, int i, uint4& packet) {
+    int looks = 0;
+    while (true) {
+      packet = LoadPacket(at);
+      const uint4 not_coming = LoadPacket(word);  // Under way together.
+      if (IsHere(packet)) {
+        return true;
+      }
+      if (IsHere(not_coming) || has_failed_ ||
+          (++looks % kLooksBetweenChecks == 0 && GiveUp(PeerAt(i)))) {
+        return false;
+      }
+    }
+  }
+
   // Once, by all threads, after their last packet.
   __device__ void End() {
     if (threadIdx.x != 0) {
