@@ -23,6 +23,9 @@ absl::StatusOr<double> ModelledCollectiveMicros(const Op& op, const Machine& mac
   } else if (const auto* sample = std::get_if<SampleShape>(&op.shape);
              sample != nullptr && sample->ranks > 1) {
     bytes = static_cast<double>((sample->ranks - 1) * sample->num_tokens) * kCandidateBytes;
+  } else if (const auto* exchange = std::get_if<AllToAllShape>(&op.shape);
+             exchange != nullptr && exchange->ranks > 1) {
+    bytes = op.work.link_bytes;
   } else {
     return 0.0;
   }

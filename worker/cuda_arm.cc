@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Arm>> CudaArm::Create(std::unique_ptr<CudaStep> s
   CpuCommunicator::Options all;
   all.share_cores = false;
   LASTFLOP_ASSIGN_OR_RETURN(arm->all_ranks_, CpuCommunicator::Create(gang, std::move(all)));
-  if (arm->UsesPeers()) {
+  if (UsesPeerMemory(*arm->step_)) {
     arm->watch_ = parts.context->peers->Watch(gang);
   }
   LASTFLOP_RETURN_IF_ERROR(arm->Prepare());
@@ -316,7 +316,7 @@ double CudaArm::least_possible_us() const {
 Plan CudaArm::effective_plan() const {
   Plan plan = step_->plan;
   plan.moe.weights = ExpertStorage(step_->model, plan).format;
-  if (plan.parallel.tensor > 1 && !step_->shard) {
+  if (plan.parallel.tensor > 1 && !step_->shard && !step_->layout.data_attention) {
     plan.collectives.all_reduce = step_->all_reduce;
   }
   return plan;
@@ -349,7 +349,16 @@ std::string CudaArm::effective_note() const {
   if (step_->plan.collectives.fuse_norm) {
     notes.push_back("all_reduce ops launch nothing: the norms after them reduce in one kernel");
   }
+  if (step_->layout.data_attention && !step_->shard && !step_->is_idle()) {
+    notes.push_back(step_->plan.collectives.all_to_all == AllToAllAlgorithm::kNccl
+                        ? "tokens are exchanged by NCCL: every row goes to every rank"
+                        : "tokens are exchanged over peer memory");
+  }
+  if (step_->layout.data_attention && step_->shard) {
+    notes.push_back("the experts' input is random rows, routed as all ranks' tokens are");
+  }
   if (parts_.context->peers == nullptr && !parts_.context->peers_status.ok() &&
+      !step_->layout.data_attention &&
       step_->plan.collectives.all_reduce == AllReduceAlgorithm::kAuto) {
     notes.push_back(
         absl::StrCat("all-reduce by NCCL: ", std::string(parts_.context->peers_status.message())));

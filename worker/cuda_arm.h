@@ -98,17 +98,13 @@ class CudaArm final : public Arm {
   double ModelledMicros() const;
   double ScaleOf(size_t op_index) const;
   Op Priced(size_t index) const;
-  bool UsesPeers() const {
-    return !step_->is_idle() && !step_->shard && step_->plan.parallel.tensor > 1 &&
-           step_->all_reduce != AllReduceAlgorithm::kNccl;
-  }
   Stream& stream() { return parts_.context->stream; }
 
   std::unique_ptr<CudaStep> step_;
   const BackendOptions options_;
   Gang& gang_;
   const CudaArmParts parts_;
-  std::shared_ptr<const void> watch_;           // Of the gang, for all-reduces over peer memory.
+  std::shared_ptr<const void> watch_;           // Of the gang, for collectives over peer memory.
   std::unique_ptr<CpuCommunicator> all_ranks_;  // Idle ones too: the common start.
   std::unique_ptr<CudaDrawer> drawer_;
   std::unique_ptr<CudaMirror> mirror_;

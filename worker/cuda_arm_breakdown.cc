@@ -91,7 +91,8 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
   }
   std::vector<OpTimes> runs;
   bool has_cupti = true;
-  CudaPeerCommunicator* const peers = UsesPeers() ? parts_.context->peers.get() : nullptr;
+  CudaPeerCommunicator* const peers =
+      UsesPeerMemory(*step_) ? parts_.context->peers.get() : nullptr;
   if (peers != nullptr) {
     peers->SetStamping(true);
     LASTFLOP_RETURN_IF_ERROR(peers->ResetStamps(stream().get()));
@@ -115,7 +116,7 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     runs.push_back(*std::move(times));
   }
   is_captured_ = false;   // The graphs that were made under a trace are not those that are timed.
-  double wait_share = 0;  // Of the kernels that reduce: waiting for a late rank.
+  double wait_share = 0;  // Of the collectives: waiting for a late rank.
   if (peers != nullptr) {
     peers->SetStamping(false);
     LASTFLOP_ASSIGN_OR_RETURN(const CudaPeerCommunicator::Stamps stamps,
@@ -145,8 +146,9 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     double us =
         scale * (median([i](const OpTimes& run) { return run.op_us[i]; }) + modelled_us_[i]);
     if (peers != nullptr &&
-        (step_->ops[i].reduces_first ||
-         (std::holds_alternative<AllReduceShape>(op.shape) && RunsOnDevice(*step_, op)))) {
+        (step_->ops[i].reduces_first || ((std::holds_alternative<AllReduceShape>(op.shape) ||
+                                          std::holds_alternative<AllToAllShape>(op.shape)) &&
+                                         RunsOnDevice(*step_, op)))) {
       wait_us += us * wait_share;
       num_waits += std::llround(scale);
       us *= 1 - wait_share;
@@ -160,10 +162,11 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
   }
   breakdown.step_us += idle_us + wait_us;
   if (peers != nullptr) {
-    breakdown.entries.push_back({.category = OpCategory::kCollective,
-                                 .op = "all_reduce.wait",
-                                 .us = wait_us,
-                                 .count = num_waits});
+    breakdown.entries.push_back(
+        {.category = OpCategory::kCollective,
+         .op = step_->layout.data_attention ? "all_to_all.wait" : "all_reduce.wait",
+         .us = wait_us,
+         .count = num_waits});
   }
   breakdown.entries.push_back(
       {.category = OpCategory::kHost, .op = "host", .us = idle_us, .count = 1});

@@ -78,6 +78,9 @@ absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
   }
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> eager, Output());
   LASTFLOP_RETURN_IF_ERROR(CheckReplay(eager, result));
+  if (UsesPeerMemory(*step_)) {
+    LASTFLOP_RETURN_IF_ERROR(parts_.context->peers->Check());
+  }
   return result;
 }
 
@@ -85,7 +88,10 @@ absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
 absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& result) {
   LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
   for (const auto& [tensor, buffer] : step_->tensors) {
-    if (tensor != step_->step.input) {
+    // Of a shard under data attention the draw has made the experts' input too.
+    const bool is_drawn =
+        tensor == step_->step.input || (tensor == Tensor::kExpertInput && step_->shard);
+    if (!is_drawn) {
       LASTFLOP_RETURN_IF_ERROR(
           LaunchPoison(buffer->data(), static_cast<int64_t>(buffer->bytes()), stream().get()));
     }

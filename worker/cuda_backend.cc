@@ -46,16 +46,21 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// One rank that stands for all takes its all-reduces from the machine file, which knows one link
+// One rank that stands for all takes its collectives from the machine file, which knows one link
 // and no algorithm: what a plan says of how they run would be ignored.
 absl::Status CheckModelled(const Plan& plan) {
   const Plan::Collectives& collectives = plan.collectives;
   const auto unsupported = [](absl::string_view field, absl::string_view value) {
     return absl::UnimplementedError(
         absl::StrCat(field, "=", value,
-                     ": one rank stands for all, and its all-reduces are the machine file's, which "
+                     ": one rank stands for all, and its collectives are the machine file's, which "
                      "has no such choice; it takes a GPU for each rank"));
   };
+  if (IsDataAttention(plan)) {
+    return collectives.all_to_all == AllToAllAlgorithm::kNccl
+               ? unsupported("collectives.all_to_all", "nccl")
+               : absl::OkStatus();
+  }
   if (plan.parallel.tensor == 1) {
     return absl::OkStatus();
   }
@@ -235,14 +240,20 @@ absl::Status CudaBackend::Connect(const Plan& plan, Gang& gang) {
   if (options_.shard) {
     return CheckModelled(plan);
   }
-  if (options_.experts_only || plan.parallel.tensor == 1) {
+  const bool exchanges = IsDataAttention(plan);
+  if (options_.experts_only || (plan.parallel.tensor == 1 && !exchanges)) {
     return absl::OkStatus();
   }
-  if (plan.parallel.tensor != gang.num_ranks()) {
-    return absl::UnimplementedError(absl::StrCat("parallel.tensor=", plan.parallel.tensor,
-                                                 ": the CUDA backend reduces over "
-                                                 "all ",
-                                                 gang.num_ranks(), " ranks of a gang"));
+  if (plan.num_ranks() != gang.num_ranks()) {
+    return absl::UnimplementedError(
+        absl::StrCat(exchanges ? "parallel.expert=" : "parallel.tensor=",
+                     exchanges ? plan.parallel.expert : plan.parallel.tensor, ": the CUDA backend ",
+                     exchanges ? "exchanges tokens among" : "reduces over", " all ",
+                     gang.num_ranks(), " ranks of a gang"));
+  }
+  if (exchanges) {
+    return plan.collectives.all_to_all == AllToAllAlgorithm::kNccl ? ConnectNccl({}, gang)
+                                                                   : ConnectPeers(plan, gang);
   }
   LASTFLOP_RETURN_IF_ERROR(ConnectNccl(plan.collectives.nccl, gang));
   return plan.collectives.all_reduce == AllReduceAlgorithm::kNccl ? absl::OkStatus()
@@ -277,21 +288,25 @@ absl::Status CudaBackend::ConnectPeers(const Plan& plan, Gang& gang) {
       return peers.status();
     }
   }
-  const bool can_do_without =
-      plan.collectives.all_reduce == AllReduceAlgorithm::kAuto && !plan.collectives.fuse_norm;
+  const bool exchanges = IsDataAttention(plan);
+  const bool can_do_without = !exchanges && !plan.collectives.fuse_norm &&
+                              plan.collectives.all_reduce == AllReduceAlgorithm::kAuto;
   if (context_.peers != nullptr || can_do_without) {
     return absl::OkStatus();
   }
+  const std::string choice =
+      exchanges ? absl::StrCat("collectives.all_to_all=", ToWord(plan.collectives.all_to_all))
+                : absl::StrCat("collectives.all_reduce=", ToWord(plan.collectives.all_reduce));
   return absl::UnimplementedError(
-      absl::StrCat("collectives.all_reduce=", ToWord(plan.collectives.all_reduce), ": ",
-                   std::string(context_.peers_status.message())));
+      absl::StrCat(choice, ": ", std::string(context_.peers_status.message())));
 }
 
 // What the all-reduces of a step run as; all have its hidden states' size.
 absl::Status CudaBackend::ResolveCollectives(CudaStep& step) {
   const Plan::Collectives& collectives = step.plan.collectives;
   step.nccl = context_.nccl.get();
-  if (step.shard || options_.experts_only || step.plan.parallel.tensor == 1 || step.is_idle()) {
+  if (step.shard || options_.experts_only || step.plan.parallel.tensor == 1 || step.is_idle() ||
+      step.layout.data_attention) {
     return absl::OkStatus();
   }
   const int64_t bytes = step.step.num_tokens * step.model.hidden_size * 2;

@@ -35,12 +35,19 @@ class CudaDrawer {
   // Experts by layer, [num_tokens, top_k] each, of the last run.
   absl::StatusOr<std::vector<std::vector<int32_t>>> ChosenExperts();
 
+  // Of the draw, those of all tokens that experts of this rank may see: under data attention all
+  // ranks'.
+  absl::StatusOr<std::vector<std::vector<int32_t>>> ExpertsOfAllTokens();
+
  private:
   CudaDrawer(CudaStep& step, CudaContext& context, uint64_t data_seed, bool most_loaded)
       : step_(step), context_(context), data_seed_(data_seed), most_loaded_(most_loaded) {}
 
   absl::Status DrawInput(int64_t draw);
+  absl::Status DrawRows(int64_t draw, Tensor tensor, int64_t num_rows);
   absl::Status Route();
+  absl::StatusOr<std::vector<std::vector<int32_t>>> ReadExperts(
+      const std::vector<CudaRouting>& routings, int64_t num_tokens);
   absl::Status SwapGroups(const std::vector<int64_t>& group_of_layer);
   std::vector<std::vector<ExpertLoad>> LoadsOf(
       const std::vector<std::vector<int32_t>>& experts) const;

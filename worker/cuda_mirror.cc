@@ -39,7 +39,19 @@ bool IsOverwritten(const Op& op) {
          std::holds_alternative<ExpertGemmShape>(op.shape) ||
          std::holds_alternative<ActivationShape>(op.shape) ||
          std::holds_alternative<CombineShape>(op.shape) ||
-         std::holds_alternative<FusedMoeShape>(op.shape);
+         std::holds_alternative<FusedMoeShape>(op.shape) ||
+         std::holds_alternative<AllToAllShape>(op.shape);
+}
+
+// Whether its rows are those of received tokens.
+bool IsOfReceived(const CudaStep& step, Tensor tensor) {
+  return step.layout.data_attention &&
+         (tensor == Tensor::kExpertInput || tensor == Tensor::kExpertSum);
+}
+
+bool IsDispatch(const Op& op) {
+  const auto* exchange = std::get_if<AllToAllShape>(&op.shape);
+  return exchange != nullptr && !exchange->combine;
 }
 
 }  // namespace
@@ -195,11 +207,24 @@ absl::Status CudaMirror::CopyTensor(Tensor tensor, bool to_device) {
     return absl::OkStatus();
   }
   fresh_.insert(tensor);
+  if (IsOfReceived(device_, tensor)) {
+    return to_device ? absl::InternalError("received rows are made on the device")
+                     : FetchReceivedRows(tensor);
+  }
   return Copy(on_host->second.data(), on_device->second->data(),
               std::min(on_host->second.bytes(), on_device->second->bytes()), to_device);
 }
 
 absl::Status CudaMirror::CopyPairs(bool to_device) {
+  if (device_.layout.data_attention) {
+    if (!to_device) {
+      return FetchReceivedPairs();
+    }
+    // A permutation's output, to be poisoned: numbers of tokens and pairs that are not there.
+    return CudaStatus(cudaMemsetAsync(device_.pairs_memory->data(), 0xFF,
+                                      device_.pairs_memory->bytes(), context_.stream.get()),
+                      "poisoning a permutation");
+  }
   const PairList list = host_.pairs->list();
   const auto copy = [&](auto span, void* device) {
     return Copy(span.data(), device, span.size_bytes(), to_device);
@@ -208,6 +233,78 @@ absl::Status CudaMirror::CopyPairs(bool to_device) {
   LASTFLOP_RETURN_IF_ERROR(copy(list.token, device_.pairs.token));
   LASTFLOP_RETURN_IF_ERROR(copy(list.weight, device_.pairs.weight));
   return copy(list.pair_of, device_.pairs.pair_of);
+}
+
+// Who came: the tokens with an expert of this rank, in order of the batch.
+absl::Status CudaMirror::FetchReceived(int moe_index) {
+  const CudaRouting& routing = device_.expert_routing(moe_index);
+  const auto top_k = static_cast<size_t>(device_.model.top_k);
+  const auto num_tokens = static_cast<size_t>(device_.num_expert_tokens());
+  std::vector<int32_t> ids(num_tokens * top_k);
+  std::vector<float> weights(ids.size());
+  LASTFLOP_RETURN_IF_ERROR(
+      Copy(ids.data(), routing.expert_ids, ids.size() * sizeof(int32_t), false));
+  LASTFLOP_RETURN_IF_ERROR(
+      Copy(weights.data(), routing.weights, weights.size() * sizeof(float), false));
+  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
+  const Layout& layout = device_.layout;
+  received_rows_.clear();
+  for (size_t token = 0; token < num_tokens; ++token) {
+    const int32_t* const of_token = ids.data() + token * top_k;
+    const bool is_here = std::any_of(of_token, of_token + top_k, [&](int32_t id) {
+      return id >= layout.first_expert && id < layout.first_expert + layout.num_local_experts;
+    });
+    if (is_here) {
+      const size_t to = received_rows_.size() * top_k;
+      std::copy_n(of_token, top_k, host_.received_ids.data() + to);
+      std::copy_n(weights.data() + token * top_k, top_k, host_.received_weights.data() + to);
+      received_rows_.push_back(static_cast<int32_t>(token));
+    }
+  }
+  host_.num_received = static_cast<int64_t>(received_rows_.size());
+  return absl::OkStatus();
+}
+
+absl::Status CudaMirror::FetchReceivedRows(Tensor tensor) {
+  const DeviceBuffer& from = *device_.tensors.at(tensor);
+  std::vector<std::byte> all(from.bytes());
+  LASTFLOP_RETURN_IF_ERROR(Copy(all.data(), from.data(), all.size(), false));
+  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
+  const auto row_bytes = static_cast<size_t>(device_.model.hidden_size) * sizeof(Bf16);
+  std::byte* to = host_.tensors.at(tensor).data();
+  for (const int32_t row : received_rows_) {
+    std::copy_n(all.data() + static_cast<size_t>(row) * row_bytes, row_bytes, to);
+    to += row_bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaMirror::FetchReceivedPairs() {
+  const PairList list = host_.pairs->list();
+  std::vector<int32_t> token(list.token.size());
+  std::vector<int32_t> pair_of(list.pair_of.size());
+  const auto copy = [&](auto&& values, const void* device) {
+    return Copy(values.data(), const_cast<void*>(device), values.size() * sizeof(values[0]), false);
+  };
+  LASTFLOP_RETURN_IF_ERROR(copy(list.offsets, device_.pairs.offsets));
+  LASTFLOP_RETURN_IF_ERROR(copy(list.weight, device_.pairs.weight));
+  LASTFLOP_RETURN_IF_ERROR(copy(token, device_.pairs.token));
+  LASTFLOP_RETURN_IF_ERROR(copy(pair_of, device_.pairs.pair_of));
+  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
+  std::vector<int32_t> place_of(static_cast<size_t>(device_.num_expert_tokens()), -1);
+  for (size_t i = 0; i < received_rows_.size(); ++i) {
+    place_of[static_cast<size_t>(received_rows_[i])] = static_cast<int32_t>(i);
+  }
+  for (size_t pair = 0; pair < token.size(); ++pair) {  // Past the last pair they are anything.
+    const auto row = static_cast<size_t>(token[pair]);
+    list.token[pair] = row < place_of.size() ? place_of[row] : -1;
+  }
+  const auto top_k = static_cast<size_t>(device_.model.top_k);
+  for (size_t i = 0; i < received_rows_.size(); ++i) {
+    std::copy_n(pair_of.data() + static_cast<size_t>(received_rows_[i]) * top_k, top_k,
+                list.pair_of.data() + i * top_k);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaMirror::CopyRouting(int moe_index, bool to_device) {
@@ -221,6 +318,9 @@ absl::Status CudaMirror::CopyRouting(int moe_index, bool to_device) {
 absl::Status CudaMirror::Download(size_t index) {
   const Op& op = host_.step.ops[index];
   const int moe_index = device_.ops[index].moe_index;
+  if (device_.layout.data_attention && moe_index >= 0) {
+    LASTFLOP_RETURN_IF_ERROR(FetchReceived(moe_index));
+  }
   std::set<Tensor> read = {op.in, op.in2};
   if (!IsOverwritten(op)) {
     read.insert(op.out);
@@ -271,6 +371,12 @@ absl::Status CudaMirror::Upload(size_t index) {
   if (std::holds_alternative<RouterShape>(op.shape)) {
     LASTFLOP_RETURN_IF_ERROR(CopyRouting(device_.ops[index].moe_index, true));
   }
+  if (IsDispatch(op)) {
+    LASTFLOP_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(device_.received_memory.data(), 0xFF, device_.received_memory.bytes(),
+                        context_.stream.get()),
+        "poisoning what is received");
+  }
   if (std::holds_alternative<PermuteShape>(op.shape)) {
     LASTFLOP_RETURN_IF_ERROR(CopyPairs(true));
   }
@@ -289,11 +395,20 @@ absl::Status CudaMirror::RunOnDevice(CpuOp& op) {
   if (const auto* permute = std::get_if<PermuteShape>(&op.op->shape);
       permute != nullptr && !HasDevicePairs(device_)) {
     const CpuRouting& routing = host_.routing[static_cast<size_t>(op.moe_index)];
-    Permute(*permute, routing.expert_ids, routing.weights, host_.pair_list());
+    PermuteShape shape = *permute;
+    shape.num_tokens = host_.expert_tokens();
+    const bool is_received = device_.layout.data_attention;
+    const auto slots = static_cast<size_t>(shape.num_tokens * shape.top_k);
+    Permute(shape, std::span(is_received ? host_.received_ids : routing.expert_ids).first(slots),
+            std::span(is_received ? host_.received_weights : routing.weights).first(slots),
+            host_.pair_list());
     return absl::OkStatus();
   }
   LASTFLOP_RETURN_IF_ERROR(Upload(index));
   LASTFLOP_RETURN_IF_ERROR(RunCudaOp(device_, device_.ops[index], context_));
+  if (IsDispatch(*op.op)) {
+    LASTFLOP_RETURN_IF_ERROR(FetchReceived(op.moe_index));
+  }
   // A norm writes the residual as well.
   const Tensor also = std::holds_alternative<NormShape>(op.op->shape) ? op.op->in2 : Tensor::kNone;
   for (const Tensor tensor : {op.op->out, also}) {

@@ -48,6 +48,11 @@ class CudaMirror {
   absl::Status CopyTensor(Tensor tensor, bool to_device);
   absl::Status CopyPairs(bool to_device);
   absl::Status CopyRouting(int moe_index, bool to_device);
+  // Data attention: the device keeps a received token in the row of its place in the batch, the
+  // host one after the other.
+  absl::Status FetchReceived(int moe_index);
+  absl::Status FetchReceivedRows(Tensor tensor);
+  absl::Status FetchReceivedPairs();
   absl::Status RunOnDevice(CpuOp& op);
   absl::Status FetchCache(size_t index, std::span<const int64_t> sequences);
   absl::Status SendNewPositions(size_t index);
@@ -57,7 +62,8 @@ class CudaMirror {
   CudaStep& device_;
   CudaContext& context_;
   CpuStep host_;
-  std::set<Tensor> fresh_;  // Activations that are here as they are on the device.
+  std::set<Tensor> fresh_;              // Activations that are here as they are on the device.
+  std::vector<int32_t> received_rows_;  // On the device, of the tokens that are here.
 };
 
 }  // namespace lastflop

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<PinCandidate>> MostPopular(CudaStep& step, CudaDrawer
       std::vector<int64_t>(static_cast<size_t>(step.layout.num_local_experts), 0));
   for (int draw = 0; draw < kPopularityDraws; ++draw) {
     LASTFLOP_RETURN_IF_ERROR(drawer.Draw(kFirstPopularityDraw + draw).status());
-    LASTFLOP_ASSIGN_OR_RETURN(const auto experts, drawer.ChosenExperts());
+    LASTFLOP_ASSIGN_OR_RETURN(const auto experts, drawer.ExpertsOfAllTokens());
     for (size_t layer = 0; layer < experts.size(); ++layer) {
       for (const int32_t id : experts[layer]) {
         const int64_t local = id - step.layout.first_expert;

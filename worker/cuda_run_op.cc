@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/cuda/nccl_all_to_all_cuda.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "kernels/attention/attention_cuda.h"
@@ -115,7 +116,7 @@ class OpRun {
   }
 
   absl::Status operator()(const PermuteShape& s) {
-    const CudaRouting& routing = routing_of();
+    const CudaRouting& routing = step_.expert_routing(cuda_op_.moe_index);
     return LaunchPermute(s, routing.expert_ids, routing.weights, step_.pairs, stream_);
   }
 
@@ -149,7 +150,7 @@ class OpRun {
   }
 
   absl::Status operator()(const FusedMoeShape& s) {
-    const CudaRouting& routing = routing_of();
+    const CudaRouting& routing = step_.expert_routing(cuda_op_.moe_index);
     return LaunchFusedMoeCuda(s,
                               {.gate_up = cuda_op_.expert_panels(),
                                .down = cuda_op_.expert_down_panels(),
@@ -174,8 +175,8 @@ class OpRun {
                : context_.peers->AllReduce(Out(), s.elements, step_.all_reduce, stream_);
   }
 
-  absl::Status operator()(const AllToAllShape& /*s*/) {
-    return absl::UnimplementedError("parallel.attention=data: the CUDA backend has no all-to-all");
+  absl::Status operator()(const AllToAllShape& s) {
+    return s.combine ? CombineTokens(s) : DispatchTokens(s);
   }
   absl::Status operator()(const StageTransferShape& /*s*/) {
     return absl::UnimplementedError("parallel.pipeline: the CUDA backend has no hand-over");
@@ -204,6 +205,33 @@ class OpRun {
   }
 
  private:
+  int rank() const { return static_cast<int>(step_.layout.replica); }
+
+  absl::Status DispatchTokens(const AllToAllShape& s) {
+    const CudaRouting& own = routing_of();
+    const DispatchTensors tensors{.rows = In(),
+                                  .expert_ids = own.expert_ids,
+                                  .weights = own.weights,
+                                  .received = Out(),
+                                  .received_ids = step_.received.expert_ids,
+                                  .received_weights = step_.received.weights};
+    return s.algorithm == AllToAllAlgorithm::kNccl
+               ? NcclDispatch(*step_.nccl, rank(), step_.tokens, tensors, stream_)
+               : context_.peers->Dispatch(step_.tokens, tensors, stream_);
+  }
+
+  absl::Status CombineTokens(const AllToAllShape& s) {
+    const CombineTensors tensors{.partial = In(),
+                                 .received_ids = step_.received.expert_ids,
+                                 .expert_ids = routing_of().expert_ids,
+                                 .shared = Shared(op_.in2 != Tensor::kNone),
+                                 .out = Out()};
+    return s.algorithm == AllToAllAlgorithm::kNccl
+               ? NcclCombine(*step_.nccl, rank(), step_.tokens, tensors,
+                             step_.workspace->As<__nv_bfloat16>(), stream_)
+               : context_.peers->Combine(step_.tokens, tensors, stream_);
+  }
+
   absl::Status RunFp8Gemm(const GemmShape& s) {
     // Weights and pairs are older than the step.
     LASTFLOP_RETURN_IF_ERROR(LaunchGroupedGemm(
@@ -239,6 +267,9 @@ bool RunsOnDevice(const CudaStep& step, const Op& op) {
   if (std::holds_alternative<AllReduceShape>(op.shape)) {
     return !step.shard && !step.plan.collectives.fuse_norm;
   }
+  if (std::holds_alternative<AllToAllShape>(op.shape)) {
+    return !step.shard;
+  }
   if (std::holds_alternative<RouterShape>(op.shape)) {
     return !step.step.experts_only;  // A draw has made the routing.
   }
@@ -255,6 +286,15 @@ absl::Status RunCudaOp(CudaStep& step, CudaOp& op, CudaContext& context) {
   }
   return absl::Status(status.code(), absl::StrCat(op.op->name, " in layer ", op.op->layer, ": ",
                                                   std::string(status.message())));
+}
+
+bool UsesPeerMemory(const CudaStep& step) {
+  if (step.is_idle() || step.shard) {
+    return false;
+  }
+  return step.layout.data_attention
+             ? step.plan.collectives.all_to_all == AllToAllAlgorithm::kP2p
+             : step.plan.parallel.tensor > 1 && step.all_reduce != AllReduceAlgorithm::kNccl;
 }
 
 absl::Status FuseNorms(CudaStep& step, const CudaPeerCommunicator& peers) {

@@ -16,6 +16,9 @@ bool HasDevicePairs(const CudaStep& step);
 // kernel reads.
 bool RunsOnDevice(const CudaStep& step, const Op& op);
 
+// Whether its collectives run over peer memory.
+bool UsesPeerMemory(const CudaStep& step);
+
 // Lets each all-reduce of the step run inside the norm after it (collectives.fuse_norm).
 // Unimplemented, with the reason, for an all-reduce without such a norm or rows that do not fit.
 absl::Status FuseNorms(CudaStep& step, const CudaPeerCommunicator& peers);

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/cuda/nccl_all_to_all_cuda.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "kernels/attention/attention_cuda.h"
@@ -120,7 +121,8 @@ class OpLoader {
     return LoadCache(shape);
   }
 
-  absl::Status LoadShape(const RouterShape& shape) {
+  absl::Status LoadShape(RouterShape shape) {
+    shape.num_tokens = step_.num_expert_tokens();  // A draw chooses for all of them.
     Need(RouterCudaWorkspaceBytes(shape));
     return absl::OkStatus();
   }
@@ -173,9 +175,37 @@ class OpLoader {
   }
 
   absl::Status LoadShape(const AllReduceShape& /*shape*/) { return absl::OkStatus(); }
-  absl::Status LoadShape(const AllToAllShape& /*shape*/) {
-    return absl::UnimplementedError(
-        "parallel.attention=data: the CUDA backend has no all-to-all yet");
+  absl::Status LoadShape(const AllToAllShape& shape) {
+    if (inputs_.shard) {
+      return absl::OkStatus();
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(step_.tokens, SplitOf(shape));
+    if (shape.combine && shape.algorithm == AllToAllAlgorithm::kNccl) {
+      Need(NcclReturnedElements(step_.tokens, static_cast<int>(step_.layout.replica)) *
+           static_cast<int64_t>(sizeof(__nv_bfloat16)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TokenSplit> SplitOf(const AllToAllShape& shape) const {
+    if (shape.ranks > kMaxPeerRanks) {
+      return absl::UnimplementedError(absl::StrCat("parallel.expert=", shape.ranks,
+                                                   ": the CUDA backend exchanges tokens among up "
+                                                   "to ",
+                                                   kMaxPeerRanks, " ranks"));
+    }
+    TokenSplit split{.num_ranks = static_cast<int>(shape.ranks),
+                     .hidden_size = shape.hidden_size,
+                     .top_k = shape.top_k,
+                     .num_experts = shape.num_experts};
+    for (int rank = 0; rank < split.num_ranks; ++rank) {
+      split.first_token[rank + 1] =
+          split.first_token[rank] +
+          SequencesOfReplica(step_.point.batch, step_.layout.num_replicas, rank) *
+              QueryTokens(step_.plan, step_.point);
+    }
+    LASTFLOP_RETURN_IF_ERROR(CheckTokenSplit(split));
+    return split;
   }
   absl::Status LoadShape(const StageTransferShape& /*shape*/) {
     return absl::UnimplementedError("parallel.pipeline: the CUDA backend has no hand-over");
@@ -285,20 +315,44 @@ absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
   return absl::OkStatus();
 }
 
+// Routings of `tokens` tokens each, in one block of memory.
+absl::StatusOr<std::vector<CudaRouting>> MakeRoutings(const CudaStep& step, int64_t tokens,
+                                                      size_t count, cudaStream_t stream,
+                                                      DeviceBuffer& memory) {
+  const auto slots = static_cast<size_t>(tokens * step.model.top_k);
+  const size_t bytes = slots * (sizeof(int32_t) + sizeof(float));
+  LASTFLOP_ASSIGN_OR_RETURN(memory, Zeroed(count * bytes, stream));
+  std::vector<CudaRouting> routings;
+  for (size_t i = 0; i < count; ++i) {
+    routings.push_back({.expert_ids = memory.As<int32_t>(i * bytes),
+                        .weights = memory.As<float>(i * bytes + slots * sizeof(int32_t))});
+  }
+  return routings;
+}
+
 absl::Status AllocateRouting(CudaStep& step, int num_moe_layers, cudaStream_t stream) {
-  const auto slots = static_cast<size_t>(step.step.num_tokens * step.model.top_k);
-  const size_t layer_bytes = slots * (sizeof(int32_t) + sizeof(float));
   const auto layers = static_cast<size_t>(num_moe_layers);
-  LASTFLOP_ASSIGN_OR_RETURN(step.routing_memory, Zeroed(layers * layer_bytes, stream));
-  for (size_t i = 0; i < layers; ++i) {
-    step.routing.push_back(
-        {.expert_ids = step.routing_memory.As<int32_t>(i * layer_bytes),
-         .weights = step.routing_memory.As<float>(i * layer_bytes + slots * sizeof(int32_t))});
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step.routing, MakeRoutings(step, step.step.num_tokens, layers, stream, step.routing_memory));
+  if (step.layout.data_attention) {
+    LASTFLOP_ASSIGN_OR_RETURN(
+        const std::vector<CudaRouting> received,
+        MakeRoutings(step, step.num_expert_tokens(), 1, stream, step.received_memory));
+    step.received = received[0];
+    LASTFLOP_CUDA_RETURN_IF_ERROR(
+        cudaMemsetAsync(
+            step.received.expert_ids, 0xFF,
+            static_cast<size_t>(step.num_expert_tokens() * step.model.top_k) * sizeof(int32_t),
+            stream),
+        "emptying a routing");
+    LASTFLOP_ASSIGN_OR_RETURN(step.all_routing, MakeRoutings(step, step.num_expert_tokens(), layers,
+                                                             stream, step.all_routing_memory));
   }
   const auto experts = static_cast<size_t>(step.model.num_experts);
   LASTFLOP_ASSIGN_OR_RETURN(
-      step.router_scores, DeviceBuffer::Create(layers * static_cast<size_t>(step.step.num_tokens) *
-                                               experts * sizeof(float)));
+      step.router_scores,
+      DeviceBuffer::Create(layers * static_cast<size_t>(step.num_expert_tokens()) * experts *
+                           sizeof(float)));
   if (step.model.router.has_bias) {
     LASTFLOP_ASSIGN_OR_RETURN(step.router_bias, Zeroed(experts * sizeof(float), stream));
   }
@@ -325,6 +379,22 @@ int64_t CudaStep::first_sequence() const {
     first += SequencesOfReplica(point.batch, layout.num_replicas, replica);
   }
   return first;
+}
+
+int64_t CudaStep::num_expert_tokens() const {
+  return layout.data_attention ? point.batch * QueryTokens(plan, point) : step.num_tokens;
+}
+
+int64_t CudaStep::first_own_token() const {
+  return layout.data_attention ? first_sequence() * QueryTokens(plan, point) : 0;
+}
+
+const CudaRouting& CudaStep::expert_routing(int moe_index) const {
+  const auto index = static_cast<size_t>(moe_index);
+  if (!layout.data_attention) {
+    return routing[index];
+  }
+  return shard ? all_routing[index] : received;
 }
 
 absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInputs& inputs) {

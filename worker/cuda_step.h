@@ -75,10 +75,10 @@ struct CudaOp {
   }
 };
 
-// Where the routing of one MoE layer lies.
+// Where a routing lies: of one MoE layer, or what was received of it.
 struct CudaRouting {
-  int32_t* expert_ids = nullptr;  // [num_tokens, top_k]
-  float* weights = nullptr;       // [num_tokens, top_k]
+  int32_t* expert_ids = nullptr;  // [tokens, top_k]
+  float* weights = nullptr;       // [tokens, top_k]
 };
 
 // A rank's step made ready on its device: the ops of MakeStep with their weights, caches and
@@ -89,7 +89,8 @@ struct CudaStep {
   Point point;
   Layout layout;
   bool shard = false;  // One rank stands for all: collectives are not run.
-  // What plan.collectives.all_reduce runs as, and the communicator where that is nccl.
+  // What plan.collectives.all_reduce runs as, and the communicator where that is nccl; under data
+  // attention, which has none, unused.
   AllReduceAlgorithm all_reduce = AllReduceAlgorithm::kNccl;
   Nccl* nccl = nullptr;  // Outlives this.
   Step step;
@@ -106,9 +107,16 @@ struct CudaStep {
   std::map<int64_t, CudaDensePairs> dense_pairs;  // By number of tokens.
   DeviceBuffer routing_memory;
   std::vector<CudaRouting> routing;  // By moe_index.
-  DeviceBuffer router_scores;        // [MoE layers, num_tokens, num_experts] fp32 of the draw.
-  DeviceBuffer router_bias;          // Zeros: drawn scores are what is to be chosen by.
-  DeviceBuffer candidates;           // Of sampling over ranks: own, then all.
+  DeviceBuffer router_scores;  // [MoE layers, num_expert_tokens(), num_experts] fp32 of the draw.
+  DeviceBuffer router_bias;    // Zeros: drawn scores are what is to be chosen by.
+  DeviceBuffer candidates;     // Of sampling over ranks: own, then all.
+  // Data attention: whose tokens are exchanged, what the latest dispatch received, and what the
+  // draw gives all tokens, by moe_index (a shard, which exchanges nothing, works by that).
+  TokenSplit tokens;
+  DeviceBuffer received_memory;
+  CudaRouting received;
+  DeviceBuffer all_routing_memory;
+  std::vector<CudaRouting> all_routing;
 
   bool is_idle() const { return ops.empty(); }
   int num_moe_layers() const { return static_cast<int>(routing.size()); }
@@ -118,8 +126,17 @@ struct CudaStep {
   T* At(Tensor tensor) const {
     return tensors.at(tensor)->As<T>();
   }
+  // Tokens that have a place in the experts' tensors: under data attention those of all ranks.
+  int64_t num_expert_tokens() const;
+  // Of these, the one that this rank's own begin with.
+  int64_t first_own_token() const;
+  // The routing that the layer's experts work by: under data attention the received one.
+  const CudaRouting& expert_routing(int moe_index) const;
+  const float* all_scores_of(int moe_index) const {
+    return router_scores.As<float>() + moe_index * num_expert_tokens() * model.num_experts;
+  }
   const float* scores_of(int moe_index) const {
-    return router_scores.As<float>() + moe_index * step.num_tokens * model.num_experts;
+    return all_scores_of(moe_index) + first_own_token() * model.num_experts;
   }
 };
 

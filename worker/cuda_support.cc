@@ -44,10 +44,7 @@ absl::Status CheckParallel(const Plan& plan) {
     return Unsupported("parallel.micro_batches", absl::StrCat(plan.parallel.micro_batches),
                        "runs a batch in one piece");
   }
-  if (IsDataAttention(plan)) {
-    return Unsupported("parallel.attention", "data", "has no all-to-all");
-  }
-  if (plan.parallel.data > 1) {
+  if (plan.parallel.data > 1 && !IsDataAttention(plan)) {
     return Unsupported("parallel.data", absl::StrCat(plan.parallel.data),
                        "runs one replica a gang");
   }
@@ -88,19 +85,28 @@ absl::Status CheckMoe(const Plan& plan) {
 
 absl::Status CheckCollectives(const Plan& plan) {
   const Plan::Collectives& collectives = plan.collectives;
-  if (plan.parallel.tensor > 1) {
+  // Data attention exchanges tokens, and has nothing to all-reduce.
+  const bool reduces = plan.parallel.tensor > 1 && !IsDataAttention(plan);
+  if (reduces) {
     LASTFLOP_RETURN_IF_ERROR(
         ResolveCudaAllReduce(collectives.all_reduce, 0, plan.parallel.tensor, true).status());
   }
-  if (!(collectives.nccl == NcclTuning{}) && collectives.all_reduce != AllReduceAlgorithm::kNccl) {
+  if (!(collectives.nccl == NcclTuning{}) &&
+      (collectives.all_reduce != AllReduceAlgorithm::kNccl || IsDataAttention(plan))) {
     return Unsupported("collectives.nccl",
                        absl::StrCat(collectives.nccl.algorithm, ",", collectives.nccl.protocol, ",",
                                     collectives.nccl.channels),
-                       "tunes NCCL where collectives.all_reduce is nccl");
+                       "tunes NCCL's all-reduces, where collectives.all_reduce is nccl and there "
+                       "are some");
   }
-  if (collectives.fuse_norm && plan.parallel.tensor == 1) {
+  if (collectives.fuse_norm && !reduces) {
     return Unsupported("collectives.fuse_norm", "true",
-                       "has no all-reduce to fuse at parallel.tensor=1");
+                       IsDataAttention(plan) ? "has no all-reduce to fuse under data attention"
+                                             : "has no all-reduce to fuse at parallel.tensor=1");
+  }
+  if (collectives.all_to_all == AllToAllAlgorithm::kNccl && !IsDataAttention(plan)) {
+    return Unsupported("collectives.all_to_all", "nccl",
+                       "exchanges tokens under parallel.attention=data only");
   }
   if (collectives.fuse_norm && collectives.all_reduce != AllReduceAlgorithm::kOneShot &&
       collectives.all_reduce != AllReduceAlgorithm::kAuto) {

@@ -26,6 +26,17 @@ TEST(CollectiveModelTest, MovesTwiceTheDataButForTheOwnPart) {
   EXPECT_DOUBLE_EQ(*us, 10 + 35);
 }
 
+TEST(CollectiveModelTest, MovesTheRowsOfAnAllToAll) {
+  Op op;
+  op.name = "moe.dispatch";
+  op.shape = AllToAllShape{
+      .num_tokens = 100, .top_k = 8, .hidden_size = 5000, .num_experts = 8, .ranks = 2};
+  op.work.link_bytes = 1e6;  // All 100 rows of 10,000 B: each has an expert on the other rank.
+  const auto us = ModelledCollectiveMicros(op, Linked());
+  ASSERT_TRUE(us.ok()) << us.status();
+  EXPECT_DOUBLE_EQ(*us, 10 + 10);
+}
+
 TEST(CollectiveModelTest, CostsNothingAloneAndOutsideOfCollectives) {
   EXPECT_EQ(*ModelledCollectiveMicros(AllReduceOp(1'000'000, 1), Linked()), 0);
   Op gemm;

@@ -339,6 +339,36 @@ TEST_F(CudaBackendTest, MeasuresOneRankOfManyAndModelsTheRest) {
   EXPECT_NE((*arm)->effective_note().find("modelled"), std::string::npos);
 }
 
+TEST_F(CudaBackendTest, MeasuresOneRankOfDataAttentionWithTheTokensOfAllRanks) {
+  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kMla));
+  options.shard = true;
+  options.machine.link_gb_per_s = 100;
+  options.machine.collective_latency_us = 1000;
+  const auto backend = MakeBackend(options);
+  const Point point = TinyPoint(24);
+  for (const char* const kernel : {"grouped", "fused"}) {
+    const Plan plan = PlanOf({{"parallel.data", "4"},
+                              {"parallel.expert", "4"},
+                              {"parallel.attention", "data"},
+                              {"moe.kernel", kernel},
+                              {"launch.graph", "full"}});
+    auto arm = backend->Prepare(plan, point, *gang_);
+    ASSERT_TRUE(arm.ok()) << arm.status();
+    const auto check = (*arm)->Check(kDraw);
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_TRUE(check->ok) << check->detail;
+    ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+    const auto timing = (*arm)->Run();
+    ASSERT_TRUE(timing.ok()) << timing.status();
+    // A dispatch and a combine in each of two MoE layers.
+    EXPECT_GT(timing->us, 4 * 1000.0);
+    // Of the 48 pairs of 24 tokens, top 2, the most loaded rank of four has more than a fourth.
+    EXPECT_GE((*arm)->load().pairs, 12);
+    EXPECT_GT((*arm)->imbalance(), 1);
+    EXPECT_NE((*arm)->effective_note().find("routed as all ranks' tokens"), std::string::npos);
+  }
+}
+
 TEST_F(CudaBackendTest, RefusesForOneRankOfManyWhatItsModelOfCollectivesDoesNotKnow) {
   BackendOptions options = TinyOptions(SmallModel(AttentionKind::kGqa));
   options.shard = true;
@@ -353,6 +383,13 @@ TEST_F(CudaBackendTest, RefusesForOneRankOfManyWhatItsModelOfCollectivesDoesNotK
     EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << value;
     EXPECT_NE(std::string(arm.status().message()).find(field), std::string::npos);
   }
+  const auto arm = backend->Prepare(PlanOf({{"parallel.tensor", "2"},
+                                            {"parallel.expert", "2"},
+                                            {"parallel.attention", "data"},
+                                            {"collectives.all_to_all", "nccl"}}),
+                                    TinyPoint(), *gang_);
+  EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(std::string(arm.status().message()).find("collectives.all_to_all"), std::string::npos);
 }
 
 TEST_F(CudaBackendTest, ClosesTheBreakdownToTheStep) {
