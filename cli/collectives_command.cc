@@ -29,6 +29,7 @@ struct CollectivesBench {
   std::vector<std::string> devices;  // One a rank.
   std::vector<int64_t> bytes;
   std::vector<std::string> algorithms;
+  std::vector<std::string> operations;
 };
 
 absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
@@ -51,7 +52,8 @@ absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
   }
   bench.bytes = flags.bytes;
   if (bench.bytes.empty()) {
-    bench.bytes = {4, 2 * kKiB, 14 * kKiB, 64 * kKiB, 256 * kKiB, 512 * kKiB, kMiB};
+    // 14 and 112 KiB are one and eight tokens of 7168.
+    bench.bytes = {4, 2 * kKiB, 14 * kKiB, 64 * kKiB, 112 * kKiB, 256 * kKiB, 512 * kKiB, kMiB};
     if (is_cuda) {
       bench.bytes.insert(bench.bytes.end(), {2 * kMiB, 8 * kMiB, 16 * kMiB, 64 * kMiB});
     }
@@ -64,8 +66,11 @@ absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
   }
   bench.algorithms = flags.algorithms;
   if (bench.algorithms.empty()) {
-    bench.algorithms = is_cuda ? std::vector<std::string>{"auto", "one_shot", "two_shot", "nccl"}
-                               : std::vector<std::string>{"auto", "one_shot", "two_shot", "ring"};
+    bench.algorithms = {"auto", "one_shot", "two_shot", is_cuda ? "nccl" : "ring", "p2p"};
+  }
+  bench.operations = flags.operations;
+  if (bench.operations.empty()) {
+    bench.operations = {"all_reduce", "all_reduce_norm", "all_to_all"};
   }
   return bench;
 }
@@ -87,6 +92,8 @@ absl::StatusOr<nlohmann::json> RunBench(const CollectivesBench& bench) {
                                     absl::StrJoin(bench.bytes, ","),
                                     "--algorithms",
                                     absl::StrJoin(bench.algorithms, ","),
+                                    "--operations",
+                                    absl::StrJoin(bench.operations, ","),
                                     "--parent",
                                     absl::StrCat(getpid())};
   };

@@ -180,7 +180,11 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
   bench->add_option("--algorithms", flags.collectives.algorithms)
       ->delimiter(',')
-      ->check(CLI::IsMember(WordsOf<AllReduceAlgorithm>()));
+      ->check(CLI::IsMember(WordsOf<AllReduceAlgorithm>()) |
+              CLI::IsMember(WordsOf<AllToAllAlgorithm>()));
+  bench->add_option("--operations", flags.collectives.operations)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"all_reduce", "all_reduce_norm", "all_to_all"}));
   AddFormat(*bench, flags.collectives.format, RowFormats());
   AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
 }

@@ -112,6 +112,7 @@ struct CollectivesFlags {
   int ranks = 0;                        // 0: every GPU up to 8; 2 on the CPU.
   std::vector<int64_t> bytes;           // Empty: the device's own list.
   std::vector<std::string> algorithms;  // Empty: all that the device has.
+  std::vector<std::string> operations;  // Empty: all.
   std::string format = "table";
 };
 

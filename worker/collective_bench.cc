@@ -22,8 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kGangTimeout{60'000};
-constexpr int64_t kNormRowBytes = 7168 * 2;
+constexpr int64_t kRowBytes = kBenchHiddenSize * 2;
 constexpr int64_t kMostNormBytes = int64_t{2} << 20;
+constexpr int64_t kMostExchangedBytes = int64_t{16} << 20;
 // Of messages this long fewer chains are timed.
 constexpr int64_t kLongBytes = int64_t{4} << 20;
 
@@ -39,13 +40,23 @@ absl::StatusOr<std::unique_ptr<CollectiveBencher>> MakeBencher(const std::string
   return CreateCudaCollectiveBencher(gang, index);
 }
 
-std::vector<CollectiveCase> CasesOf(const CollectiveBenchOptions& options) {
+bool Asks(const CollectiveBenchOptions& options, const std::string& operation) {
+  return std::find(options.operations.begin(), options.operations.end(), operation) !=
+         options.operations.end();
+}
+
+CollectiveCase CaseOf(const CollectiveBenchOptions& options, int64_t bytes) {
   const bool is_cpu = absl::StartsWith(options.device, "cpu:");
-  std::vector<CollectiveCase> cases;
+  return {.bytes = bytes,
+          .num_calls = is_cpu ? 10 : 50,
+          .num_samples = is_cpu                ? 5
+                         : bytes >= kLongBytes ? 7
+                                               : 31};
+}
+
+void AddAllReduces(const CollectiveBenchOptions& options, std::vector<CollectiveCase>& cases) {
   for (const int64_t bytes : options.bytes) {
-    CollectiveCase test{.bytes = bytes};
-    test.num_calls = is_cpu ? 10 : 50;
-    test.num_samples = is_cpu ? 5 : bytes >= kLongBytes ? 7 : 31;
+    CollectiveCase test = CaseOf(options, bytes);
     for (const AllReduceAlgorithm algorithm : options.algorithms) {
       test.asked = algorithm;
       for (const bool is_dependent : {true, false}) {
@@ -54,18 +65,57 @@ std::vector<CollectiveCase> CasesOf(const CollectiveBenchOptions& options) {
       }
     }
   }
+}
+
+void AddNorms(const CollectiveBenchOptions& options, std::vector<CollectiveCase>& cases) {
   for (const int64_t bytes : options.bytes) {
-    if (is_cpu || bytes < kNormRowBytes || bytes > kMostNormBytes) {
+    if (absl::StartsWith(options.device, "cpu:") || bytes < kRowBytes || bytes > kMostNormBytes) {
       continue;
     }
     for (const char* operation : {"all_reduce_norm", "all_reduce_then_norm"}) {
-      cases.push_back({.operation = operation,
-                       .asked = AllReduceAlgorithm::kOneShot,
-                       .bytes = bytes / kNormRowBytes * kNormRowBytes,
-                       .num_samples = 31});
+      CollectiveCase test = CaseOf(options, bytes / kRowBytes * kRowBytes);
+      test.operation = operation;
+      test.asked = AllReduceAlgorithm::kOneShot;
+      cases.push_back(test);
     }
   }
+}
+
+void AddAllToAlls(const CollectiveBenchOptions& options, std::vector<CollectiveCase>& cases) {
+  for (const int64_t bytes : options.bytes) {
+    if (bytes < kRowBytes || bytes > kMostExchangedBytes) {
+      continue;
+    }
+    CollectiveCase test = CaseOf(options, bytes / kRowBytes * kRowBytes);
+    for (const char* operation : {"all_to_all_dispatch", "all_to_all_combine"}) {
+      test.operation = operation;
+      for (const AllToAllAlgorithm algorithm : options.exchanges) {
+        test.exchange = algorithm;
+        for (const bool is_dependent : {true, false}) {
+          test.is_dependent = is_dependent;
+          cases.push_back(test);
+        }
+      }
+    }
+  }
+}
+
+std::vector<CollectiveCase> CasesOf(const CollectiveBenchOptions& options) {
+  std::vector<CollectiveCase> cases;
+  if (Asks(options, "all_reduce")) {
+    AddAllReduces(options, cases);
+  }
+  if (Asks(options, "all_reduce_norm")) {
+    AddNorms(options, cases);
+  }
+  if (Asks(options, "all_to_all")) {
+    AddAllToAlls(options, cases);
+  }
   return cases;
+}
+
+std::string AskedOf(const CollectiveCase& test) {
+  return std::string(IsAllToAll(test) ? ToWord(test.exchange) : ToWord(test.asked));
 }
 
 double Median(std::vector<double> values) {
@@ -98,8 +148,8 @@ absl::StatusOr<Json> RowOf(const CollectiveCase& test, CollectiveSamples samples
   LASTFLOP_ASSIGN_OR_RETURN(const double wait_us, MaxOverRanks(gang, samples.wait_us.value_or(0)));
   LASTFLOP_ASSIGN_OR_RETURN(const double wrong, MaxOverRanks(gang, samples.is_correct ? 0 : 1));
   return Json{{"operation", test.operation},
-              {"algorithm", ToWord(samples.ran)},
-              {"asked", ToWord(test.asked)},
+              {"algorithm", IsAllToAll(test) ? AskedOf(test) : std::string(ToWord(samples.ran))},
+              {"asked", AskedOf(test)},
               {"ranks", gang.num_ranks()},
               {"bytes", test.bytes},
               {"us", Median(samples.us)},
@@ -123,7 +173,7 @@ absl::Status Bench(const CollectiveBenchOptions& options) {
     absl::StatusOr<CollectiveSamples> samples = bencher->Run(test);
     if (absl::IsUnimplemented(samples.status())) {
       document["skipped"].push_back({{"operation", test.operation},
-                                     {"asked", ToWord(test.asked)},
+                                     {"asked", AskedOf(test)},
                                      {"bytes", test.bytes},
                                      {"reason", std::string(samples.status().message())}});
       continue;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "collectives/all_reduce_algorithm.h"
 #include "collectives/cuda/cuda_peer_communicator.h"
+#include "collectives/cuda/nccl_all_to_all_cuda.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "gpu/device_buffer.h"
@@ -20,7 +21,7 @@
 namespace lastflop {
 namespace {
 
-constexpr int64_t kNormSize = 7168;
+constexpr int64_t kNormSize = kBenchHiddenSize;
 constexpr int64_t kMostChainBytes = int64_t{1} << 30;  // Of the buffers of independent calls.
 constexpr int kWarmUpChains = 2;
 constexpr int kStampedChains = 3;
@@ -58,6 +59,9 @@ class CudaCollectiveBencher final : public CollectiveBencher {
   }
 
   absl::StatusOr<CollectiveSamples> Run(const CollectiveCase& test) override {
+    if (IsAllToAll(test)) {
+      return RunAllToAll(test);
+    }
     LASTFLOP_ASSIGN_OR_RETURN(
         const AllReduceAlgorithm ran,
         ResolveCudaAllReduce(test.asked, test.bytes, gang_.num_ranks(), peers_ != nullptr));
@@ -176,6 +180,191 @@ class CudaCollectiveBencher final : public CollectiveBencher {
           MatchesPattern(got, ReducedPattern(gang_.num_ranks(), reductions), tolerance);
     }
     return samples;
+  }
+
+  // Two sets of buffers in turn: what one call receives the next one sends. NCCL may not send from
+  // where it receives.
+  absl::StatusOr<CollectiveSamples> RunAllToAll(const CollectiveCase& test) {
+    ran_ = test.exchange == AllToAllAlgorithm::kNccl ? AllReduceAlgorithm::kNccl
+                                                     : AllReduceAlgorithm::kOneShot;
+    if (uses_peers() && peers_ == nullptr) {
+      return absl::UnimplementedError(absl::StrCat("p2p: ", environment_["peer_memory"]));
+    }
+    ExchangeBuffers buffers;
+    const int num_ranks = gang_.num_ranks();
+    buffers.num_tokens = test.bytes / 2 / kBenchHiddenSize;
+    buffers.split = {.num_ranks = num_ranks,
+                     .hidden_size = kBenchHiddenSize,
+                     .top_k = kBenchTopK,
+                     .num_experts = kBenchExperts / num_ranks * num_ranks};
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      buffers.split.first_token[rank + 1] = buffers.split.first_token[rank] + buffers.num_tokens;
+    }
+    LASTFLOP_RETURN_IF_ERROR(FillExchange(buffers));
+    const auto call = [&](int index) {
+      return test.operation == "all_to_all_dispatch"
+                 ? CallDispatch(buffers, index, test.is_dependent)
+                 : CallCombine(buffers, index, test.is_dependent);
+    };
+    LASTFLOP_ASSIGN_OR_RETURN(CollectiveSamples samples,
+                              TimeChains(test, call, [&] { return ResetExchange(buffers); }));
+    LASTFLOP_ASSIGN_OR_RETURN(samples.is_correct, test.operation == "all_to_all_dispatch"
+                                                      ? IsDispatched(buffers, test)
+                                                      : IsCombined(buffers, test));
+    return samples;
+  }
+
+  // Rows of all ranks' tokens twice, in blocks of a rank's; the own first rows, experts, weights.
+  struct ExchangeBuffers {
+    TokenSplit split;
+    int64_t num_tokens = 0;  // Of each rank.
+    DeviceBuffer rows[2];
+    DeviceBuffer first;
+    DeviceBuffer ones;
+    DeviceBuffer ids;
+    DeviceBuffer weights;
+    DeviceBuffer received_ids;
+    DeviceBuffer received_weights;
+    DeviceBuffer returned;  // Of NCCL's combine.
+    DeviceBuffer out;       // Of independent combines.
+
+    int64_t block_elements() const { return num_tokens * split.hidden_size; }
+    __nv_bfloat16* block(int buffer, int rank) const {
+      return rows[buffer].As<__nv_bfloat16>() + rank * block_elements();
+    }
+  };
+
+  int next_rank() const { return (gang_.rank() + 1) % gang_.num_ranks(); }
+
+  absl::Status FillExchange(ExchangeBuffers& b) {
+    const auto elements = static_cast<size_t>(b.block_elements());
+    std::vector<uint16_t> values(elements);
+    for (size_t i = 0; i < elements; ++i) {
+      values[i] = BenchRowValue(gang_.rank(), static_cast<int64_t>(i));
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(b.first, Upload(values));
+    LASTFLOP_ASSIGN_OR_RETURN(b.ones, Upload(std::vector<uint16_t>(elements, ToBf16(1.0F).bits)));
+    const auto slots = static_cast<size_t>(b.num_tokens * b.split.top_k);
+    const auto ranks = static_cast<size_t>(b.split.num_ranks);
+    LASTFLOP_ASSIGN_OR_RETURN(b.ids, DeviceBuffer::Create(slots * sizeof(int32_t)));
+    LASTFLOP_ASSIGN_OR_RETURN(b.weights, DeviceBuffer::Create(slots * sizeof(float)));
+    LASTFLOP_ASSIGN_OR_RETURN(b.received_ids,
+                              DeviceBuffer::Create(ranks * slots * sizeof(int32_t)));
+    LASTFLOP_ASSIGN_OR_RETURN(b.received_weights,
+                              DeviceBuffer::Create(ranks * slots * sizeof(float)));
+    const std::vector<int32_t> ids = IdsOfRank(b);
+    const std::vector<float> weights(slots, 0.125F);
+    LASTFLOP_RETURN_IF_ERROR(Send(ids, b.ids, 0));
+    LASTFLOP_RETURN_IF_ERROR(Send(weights, b.weights, 0));
+    for (size_t rank = 0; rank < ranks;
+         ++rank) {  // What a dispatch before the combine would leave.
+      LASTFLOP_RETURN_IF_ERROR(Send(ids, b.received_ids, rank * slots * sizeof(int32_t)));
+    }
+    for (DeviceBuffer* buffer : {&b.rows[0], &b.rows[1], &b.returned}) {
+      LASTFLOP_ASSIGN_OR_RETURN(*buffer, DeviceBuffer::Create(ranks * elements * 2));
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(b.out, DeviceBuffer::Create(elements * 2));
+    return absl::OkStatus();
+  }
+
+  // Every rank routes alike.
+  static std::vector<int32_t> IdsOfRank(const ExchangeBuffers& b) {
+    std::vector<int32_t> ids;
+    for (int64_t token = 0; token < b.num_tokens; ++token) {
+      for (int64_t k = 0; k < b.split.top_k; ++k) {
+        ids.push_back(BenchExpertOf(b.split.num_ranks, token, k));
+      }
+    }
+    return ids;
+  }
+
+  // The first rows where the first call of a chain sends from; ones in the own block and zeros in
+  // all others, which a combine adds.
+  absl::Status ResetExchange(ExchangeBuffers& b) {
+    for (int i = 0; i < 2; ++i) {
+      LASTFLOP_CUDA_RETURN_IF_ERROR(
+          cudaMemsetAsync(b.rows[i].data(), 0, b.rows[i].bytes(), stream_.get()), "zeroing");
+      LASTFLOP_RETURN_IF_ERROR(CopyOnDevice(b.block(i, gang_.rank()), b.ones));
+    }
+    return CopyOnDevice(b.block(0, next_rank()), b.first);
+  }
+
+  absl::Status CallDispatch(const ExchangeBuffers& b, int index, bool is_dependent) {
+    const int from = is_dependent ? index % 2 : 0;
+    const DispatchTensors tensors{
+        .rows = is_dependent ? b.block(from, next_rank()) : b.first.As<__nv_bfloat16>(),
+        .expert_ids = b.ids.As<int32_t>(),
+        .weights = b.weights.As<float>(),
+        .received = b.block(1 - from, 0),
+        .received_ids = b.received_ids.As<int32_t>(),
+        .received_weights = b.received_weights.As<float>()};
+    return uses_peers() ? peers_->Dispatch(b.split, tensors, stream_.get())
+                        : NcclDispatch(*nccl_, gang_.rank(), b.split, tensors, stream_.get());
+  }
+
+  absl::Status CallCombine(const ExchangeBuffers& b, int index, bool is_dependent) {
+    const int from = is_dependent ? index % 2 : 0;
+    const CombineTensors tensors{
+        .partial = b.block(from, 0),
+        .received_ids = b.received_ids.As<int32_t>(),
+        .expert_ids = b.ids.As<int32_t>(),
+        .out = is_dependent ? b.block(1 - from, next_rank()) : b.out.As<__nv_bfloat16>()};
+    return uses_peers() ? peers_->Combine(b.split, tensors, stream_.get())
+                        : NcclCombine(*nccl_, gang_.rank(), b.split, tensors,
+                                      b.returned.As<__nv_bfloat16>(), stream_.get());
+  }
+
+  // Block q of the last call is what rank q sent: the first rows of the rank so many calls further.
+  absl::StatusOr<bool> IsDispatched(const ExchangeBuffers& b, const CollectiveCase& test) {
+    const int last = test.is_dependent ? test.num_calls % 2 : 1;
+    const int further = test.is_dependent ? test.num_calls - 1 : 0;
+    for (int rank = 0; rank < b.split.num_ranks; ++rank) {
+      LASTFLOP_ASSIGN_OR_RETURN(const std::vector<uint16_t> got,
+                                Download(b.block(last, rank), b.block_elements()));
+      const int origin = (rank + further) % b.split.num_ranks;
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (got[i] != BenchRowValue(origin, static_cast<int64_t>(i))) {
+          return false;
+        }
+      }
+      const std::vector<int32_t> ids = IdsOfRank(b);
+      std::vector<int32_t> got_ids(ids.size());
+      LASTFLOP_CUDA_RETURN_IF_ERROR(
+          cudaMemcpy(got_ids.data(),
+                     b.received_ids.As<int32_t>() + rank * static_cast<int64_t>(ids.size()),
+                     ids.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
+          "reading experts");
+      if (got_ids != ids) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Each call adds the ones of the own block to the rows of the rank before.
+  absl::StatusOr<bool> IsCombined(const ExchangeBuffers& b, const CollectiveCase& test) {
+    const int calls = test.is_dependent ? test.num_calls : 1;
+    const int ranks = b.split.num_ranks;
+    const int origin = ((gang_.rank() - calls) % ranks + ranks) % ranks;
+    LASTFLOP_ASSIGN_OR_RETURN(const std::vector<uint16_t> got,
+                              Download(test.is_dependent ? b.block(test.num_calls % 2, next_rank())
+                                                         : b.out.As<__nv_bfloat16>(),
+                                       b.block_elements()));
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (got[i] != BenchRowValue(origin, static_cast<int64_t>(i), calls)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  template <typename T>
+  absl::Status Send(const std::vector<T>& values, const DeviceBuffer& to, size_t offset) {
+    LASTFLOP_CUDA_RETURN_IF_ERROR(
+        cudaMemcpyAsync(to.data() + offset, values.data(), values.size() * sizeof(T),
+                        cudaMemcpyHostToDevice, stream_.get()),
+        "sending values");
+    return stream_.Synchronize();
   }
 
   // The chain that is timed must end where the one with the norm apart (or with it inside) ends.

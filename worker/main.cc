@@ -94,6 +94,7 @@ int Main(int argc, char** argv) {
   app.add_option("--ranks", bench.num_ranks)->group("");
   app.add_option("--bytes", bench.bytes)->delimiter(',')->group("");
   app.add_option("--algorithms", algorithms)->delimiter(',')->group("");
+  app.add_option("--operations", bench.operations)->delimiter(',')->group("");
   app.add_option(std::string(kChildFlag), child_of)->group("");  // Hidden: for workers themselves.
   try {
     app.parse(argc, argv);
@@ -109,12 +110,18 @@ int Main(int argc, char** argv) {
       return kExitUnreachable;
     }
     for (const std::string& algorithm : algorithms) {
-      const auto word = FromWord<AllReduceAlgorithm>(algorithm);
-      if (!word.has_value()) {
+      const auto reduce = FromWord<AllReduceAlgorithm>(algorithm);
+      const auto exchange = FromWord<AllToAllAlgorithm>(algorithm);  // nccl is both.
+      if (!reduce.has_value() && !exchange.has_value()) {
         std::cerr << "lastflop-worker: --algorithms " << algorithm << ": no such algorithm\n";
         return kExitUsage;
       }
-      bench.algorithms.push_back(*word);
+      if (reduce.has_value()) {
+        bench.algorithms.push_back(*reduce);
+      }
+      if (exchange.has_value()) {
+        bench.exchanges.push_back(*exchange);
+      }
     }
     bench.device = options.device;
     return RunCollectiveBench(bench);

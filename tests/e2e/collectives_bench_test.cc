@@ -19,8 +19,8 @@ nlohmann::json BenchOf(const std::vector<std::string>& flags) {
 
 TEST(CollectivesBenchTest, MeasuresBothChainsOfEveryAlgorithmOnTwoToFourRanks) {
   for (const std::string ranks : {"2", "3", "4"}) {
-    const auto document = BenchOf(
-        {"--ranks", ranks, "--bytes", "4,20,14336", "--algorithms", "auto,one_shot,two_shot,ring"});
+    const auto document = BenchOf({"--ranks", ranks, "--bytes", "4,20,14336", "--algorithms",
+                                   "auto,one_shot,two_shot,ring", "--operations", "all_reduce"});
     ASSERT_TRUE(document.contains("rows"));
     EXPECT_EQ(document["rows"].size(), 3u * 4u * 2u);
     for (const auto& row : document["rows"]) {
@@ -32,6 +32,24 @@ TEST(CollectivesBenchTest, MeasuresBothChainsOfEveryAlgorithmOnTwoToFourRanks) {
       EXPECT_TRUE(row["correct"].get<bool>()) << row.dump();
       EXPECT_NE(row["algorithm"], "auto");
     }
+  }
+}
+
+TEST(CollectivesBenchTest, MeasuresDispatchAndCombineOfWholeRows) {
+  for (const std::string ranks : {"2", "3"}) {
+    const auto document =
+        BenchOf({"--ranks", ranks, "--bytes", "4,20000,28672", "--operations", "all_to_all"});
+    ASSERT_TRUE(document.contains("rows"));
+    ASSERT_EQ(document["rows"].size(), 2u * 2u);
+    for (const auto& row : document["rows"]) {
+      EXPECT_EQ(row["operation"].get<std::string>().find("all_to_all_"), 0u);
+      EXPECT_EQ(row["algorithm"], "p2p");
+      EXPECT_EQ(row["chain"], "independent");
+      EXPECT_EQ(row["bytes"].get<int>() % 14336, 0);
+      EXPECT_GT(row["us"].get<double>(), 0);
+      EXPECT_TRUE(row["correct"].get<bool>()) << row.dump();
+    }
+    EXPECT_EQ(document["skipped"].size(), 2u * 2u);  // Dependent chains of them.
   }
 }
 
