@@ -102,17 +102,30 @@ void ReadAllExpertLayers(Model& model) {
   model.layer_kinds.assign(static_cast<size_t>(model.num_layers), LayerKind::kMoe);
 }
 
-// `usual_head_dim` 0: the width over the heads.
-void ReadGqa(ConfigFields& fields, int64_t usual_head_dim, Model& model) {
+struct GqaDefaults {
+  int64_t num_kv_heads = 8;
+  int64_t head_dim = 0;  // 0: the width over the heads.
+};
+
+// The heads of keys and values. null, and a default that does not divide the query heads, say that
+// there is one for each of them.
+void ReadKvHeads(ConfigFields& fields, const GqaDefaults& usual, AttentionDims& attention) {
+  const bool takes_usual =
+      !fields.IsNull("num_key_value_heads") && attention.num_heads % usual.num_kv_heads == 0;
+  attention.num_kv_heads = fields.AssumeSize(
+      "num_key_value_heads", takes_usual ? usual.num_kv_heads : attention.num_heads,
+      takes_usual ? kUsual : "one per query head", 1, attention.num_heads);
+  Require(fields, "num_key_value_heads",
+          KvHeadsProblem(attention.num_kv_heads, attention.num_heads));
+}
+
+void ReadGqa(ConfigFields& fields, const GqaDefaults& usual, Model& model) {
   AttentionDims& attention = model.attention;
   attention.kind = AttentionKind::kGqa;
   attention.num_heads = fields.Size("num_attention_heads", 1, 65536);
-  attention.num_kv_heads = fields.AssumeSize("num_key_value_heads", attention.num_heads,
-                                             "one per query head", 1, attention.num_heads);
-  Require(fields, "num_key_value_heads",
-          KvHeadsProblem(attention.num_kv_heads, attention.num_heads));
-  if (usual_head_dim > 0) {
-    attention.head_dim = fields.AssumeSize("head_dim", usual_head_dim, kUsual, 1, 65536);
+  ReadKvHeads(fields, usual, attention);
+  if (usual.head_dim > 0) {
+    attention.head_dim = fields.AssumeSize("head_dim", usual.head_dim, kUsual, 1, 65536);
   } else {
     if (!fields.Has("head_dim") && model.hidden_size % attention.num_heads != 0) {
       fields.Fail("num_attention_heads",
@@ -268,7 +281,7 @@ void ReadGlm4MoeLite(ConfigFields& fields, Model& model) {
 }
 
 void ReadGlm4Family(ConfigFields& fields, const DeepseekDefaults& usual, Model& model) {
-  ReadGqa(fields, 0, model);
+  ReadGqa(fields, {}, model);
   AttentionDims& attention = model.attention;
   const std::optional<double> share = RotaryShare(fields);
   attention.rotary_dim = RotaryDim(
@@ -293,6 +306,9 @@ void ReadGlm4vMoe(ConfigFields& fields, Model& model) {
 void ReadQwenLayers(ConfigFields& fields, Model& model) {
   const int64_t step = fields.AssumeSize("decoder_sparse_step", 1, kUsual, 1, kMaxLayers);
   const std::vector<int64_t> dense = fields.SizeList("mlp_only_layers", 0, model.num_layers - 1);
+  if (!fields.Has("mlp_only_layers")) {
+    model.assumed.push_back(absl::StrCat("mlp_only_layers: none, ", kUsual));
+  }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const bool is_listed = std::find(dense.begin(), dense.end(), layer) != dense.end();
     const bool has_experts = !is_listed && (layer + 1) % step == 0;
@@ -302,7 +318,7 @@ void ReadQwenLayers(ConfigFields& fields, Model& model) {
 }
 
 void ReadQwen2Moe(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 0, model);
+  ReadGqa(fields, {.num_kv_heads = 16}, model);
   model.attention.bias = fields.AssumeBool("qkv_bias", true, kUsual);
   ReadExperts(fields, "num_experts", "num_experts_per_tok", "moe_intermediate_size", model);
   model.shared_intermediate_size =
@@ -317,7 +333,7 @@ void ReadQwen2Moe(ConfigFields& fields, Model& model) {
 }
 
 void ReadQwen3Moe(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 0, model);
+  ReadGqa(fields, {.num_kv_heads = 4}, model);
   model.attention.qk_norm = true;
   model.attention.bias = fields.AssumeBool("attention_bias", false, kUsual);
   ReadExperts(fields, "num_experts", "num_experts_per_tok", "moe_intermediate_size", model);
@@ -326,7 +342,7 @@ void ReadQwen3Moe(ConfigFields& fields, Model& model) {
 }
 
 void ReadMiniMaxM2(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 128, model);
+  ReadGqa(fields, {.head_dim = 128}, model);
   AttentionDims& attention = model.attention;
   const std::optional<double> share = RotaryShare(fields);
   if (fields.Has("rotary_dim") || !share.has_value()) {
@@ -347,14 +363,14 @@ void ReadMiniMaxM2(ConfigFields& fields, Model& model) {
 }
 
 void ReadMixtral(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 0, model);
+  ReadGqa(fields, {}, model);
   ReadExperts(fields, "num_local_experts", "num_experts_per_tok", "intermediate_size", model);
   ReadAllExpertLayers(model);
   model.router.renormalize = true;
 }
 
 void ReadGptOss(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 64, model);
+  ReadGqa(fields, {.head_dim = 64}, model);
   model.attention.bias = fields.AssumeBool("attention_bias", true, kUsual);
   ReadExperts(fields, fields.FirstOf({"num_local_experts", "num_experts"}),
               fields.FirstOf({"num_experts_per_tok", "experts_per_token"}), "intermediate_size",
@@ -367,7 +383,7 @@ void ReadGptOss(ConfigFields& fields, Model& model) {
 }
 
 void ReadLlama4(ConfigFields& fields, Model& model) {
-  ReadGqa(fields, 128, model);
+  ReadGqa(fields, {.head_dim = 128}, model);
   AttentionDims& attention = model.attention;
   attention.bias = fields.AssumeBool("attention_bias", false, kUsual);
   attention.qk_norm = fields.AssumeBool("use_qk_norm", true, kUsual);

@@ -127,7 +127,9 @@ absl::StatusOr<const ModelFamily*> FamilyOf(ConfigFields& root, LanguageModel& f
   if (family == nullptr) {
     return fields.ErrorAt(
         "model_type",
-        absl::StrCat("\"", model_type, "\" is not known; known are ", AllModelTypes()));
+        absl::StrCat(
+            model_type.empty() ? "is missing" : absl::StrCat("\"", model_type, "\" is not known"),
+            "; known are ", AllModelTypes()));
   }
   return family;
 }

@@ -17,6 +17,9 @@ std::string KvHeadsProblem(int64_t num_kv_heads, int64_t num_heads) {
 }
 
 std::string RotaryDimProblem(int64_t rotary_dim) {
+  if (rotary_dim < 1) {
+    return absl::StrCat(rotary_dim, " rotated dimensions: must be 2 or more");
+  }
   return rotary_dim % 2 == 0
              ? ""
              : absl::StrCat(rotary_dim, " rotated dimensions: must be even, they turn in pairs");

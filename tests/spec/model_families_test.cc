@@ -133,6 +133,7 @@ TEST(ModelFamiliesTest, SaysWhichDefaultsOfOtherFamiliesItTook) {
   const std::string qwen = QwenConfig("qwen3_moe");
   ExpectAssumed(qwen, "norm_topk_prob", "false");
   ExpectAssumed(qwen, "decoder_sparse_step", "1");
+  ExpectAssumed(qwen, "mlp_only_layers", "none");
   ExpectAssumed(qwen, "attention_bias", "false");
   const std::string llama = LocalExpertsConfig("llama4_text", R"("intermediate_size_mlp": 128)");
   ExpectAssumed(llama, "interleave_moe_layer_step", "1");
@@ -147,6 +148,26 @@ TEST(ModelFamiliesTest, TakesTheHeadsOfGptOssWhereItsConfigIsSilent) {
   EXPECT_EQ(model.attention.head_dim, 64);
   EXPECT_EQ(model.rope_theta, 150000);
   EXPECT_THAT(model.assumed, Contains("head_dim: 64, the family's default"));
+}
+
+TEST(ModelFamiliesTest, TakesTheUsualHeadsOfKeysAndValuesWhereTheyDivide) {
+  const auto read = [](const char* heads, const char* more) {
+    return Read(std::string(R"({"model_type": "mixtral", "hidden_size": 256, "vocab_size": 1000,
+        "num_hidden_layers": 2, "intermediate_size": 64, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "num_attention_heads": )") +
+                heads + more + "}");
+  };
+  const Model usual = read("32", "");
+  EXPECT_EQ(usual.attention.num_kv_heads, 8);
+  EXPECT_THAT(usual.assumed, Contains("num_key_value_heads: 8, the family's default"));
+  EXPECT_EQ(read("32", R"(, "num_key_value_heads": null)").attention.num_kv_heads, 32);
+  EXPECT_EQ(read("4", "").attention.num_kv_heads, 4);
+}
+
+TEST(ModelFamiliesTest, RefusesHeadsOfWhichNothingIsRotated) {
+  EXPECT_THAT(
+      ErrorOf(QwenConfig("glm4_moe", R"("n_routed_experts": 16, "partial_rotary_factor": 0.001)")),
+      HasSubstr("partial_rotary_factor: 0 rotated dimensions: must be 2 or more"));
 }
 
 TEST(ModelFamiliesTest, BlamesTheMissingGroupsAndNotTheChosenOnes) {
