@@ -31,6 +31,11 @@ void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
   verb.add_option("--fidelity", flags.fidelity)->check(CLI::IsMember(WordsOf<Fidelity>()));
 }
 
+void AddPlugins(CLI::App& verb, PluginFlags& flags) {
+  verb.add_option("--plugin", flags.files)->allow_extra_args(false);
+  verb.add_option("--plugin-timeout", flags.timeout_s)->check(CLI::Range(0.1, 86400.0));
+}
+
 void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {
   auto* server = verb.add_option("--server", flags.server)->envname("LASTFLOP_SERVER");
   if (is_required) {
@@ -93,6 +98,7 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   AddCampaign(*run, flags.run.campaign);
   run->add_option("--db", flags.run.db);
   run->add_option("--workers", flags.run.workers)->check(CLI::Range(1, 4096));
+  AddPlugins(*run, flags.run.plugins);
   run->add_flag("-v,--verbose", flags.run.verbose);
   AddReport(*run, flags.run.format, flags.run.by);
   CLI::App* preview = verb("preview");
@@ -121,6 +127,10 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   CLI::App* resume = verb("resume");
   resume->add_option("ID", flags.resume.id);
   AddSource(*resume, flags.resume.source);
+  AddPlugins(*resume, flags.resume.plugins);
+  // Workers of a coordinator have plugins of their own.
+  resume->get_option("--plugin")->excludes("--server");
+  resume->get_option("--plugin-timeout")->excludes("--server");
   resume->add_flag("-v,--verbose", flags.resume.verbose);
   AddReport(*resume, flags.resume.format, flags.resume.by);
   CLI::App* report = verb("report");

@@ -20,6 +20,12 @@ struct SourceFlags {
   std::string tls_server_name;
 };
 
+// What moe.kernel=plugin:NAME stands for on the workers that are started here.
+struct PluginFlags {
+  std::vector<std::string> files;  // NAME=FILE each.
+  double timeout_s = 60;           // Of a call.
+};
+
 struct CampaignFlags {
   std::string file;
   std::vector<std::string> overrides;  // --set path=value
@@ -31,6 +37,7 @@ struct RunFlags {
   CampaignFlags campaign;
   std::string db = "lastflop.db";
   int workers = 0;  // 0: as many as the largest plan has ranks.
+  PluginFlags plugins;
   std::string format = "table";
   std::string by = "net_gain";
   bool verbose = false;
@@ -56,6 +63,7 @@ struct IdFlags {
   std::string by = "net_gain";
   std::string out;  // report and export: a file or a folder; "" is stdout.
   int64_t after_sequence = 0;
+  PluginFlags plugins;  // resume, where it starts the workers.
   bool verbose = false;
 };
 

@@ -117,12 +117,22 @@ absl::Status LocalSystem::StartCoordinator(const std::string& directory) {
 absl::Status LocalSystem::StartWorkers(const std::string& directory) {
   for (size_t i = 0; i < options_.devices.size(); ++i) {
     const std::string name = absl::StrCat("local-", i);
-    LASTFLOP_ASSIGN_OR_RETURN(
-        std::unique_ptr<ChildProgram> worker,
-        ChildProgram::Start(
-            {absl::StrCat(directory, "/lastflop-worker"), "--server", server(), "--device",
-             options_.devices[i], "--id", name, "--parent", absl::StrCat(getpid())},
-            LogFile(name)));
+    std::vector<std::string> arguments = {absl::StrCat(directory, "/lastflop-worker"),
+                                          "--server",
+                                          server(),
+                                          "--device",
+                                          options_.devices[i],
+                                          "--id",
+                                          name,
+                                          "--parent",
+                                          absl::StrCat(getpid()),
+                                          "--plugin-timeout",
+                                          absl::StrCat(options_.plugins.timeout_s)};
+    for (const std::string& plugin : options_.plugins.files) {
+      arguments.insert(arguments.end(), {"--plugin", plugin});
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(std::unique_ptr<ChildProgram> worker,
+                              ChildProgram::Start(std::move(arguments), LogFile(name)));
     workers_.push_back(std::move(worker));
   }
   return absl::OkStatus();
@@ -135,6 +145,14 @@ absl::StatusOr<std::unique_ptr<LocalSystem>> LocalSystem::Start(const Options& o
   LASTFLOP_RETURN_IF_ERROR(system->StartCoordinator(directory));
   LASTFLOP_RETURN_IF_ERROR(system->StartWorkers(directory));
   return system;
+}
+
+std::string LocalSystem::plugin_flags() const {
+  std::string flags;
+  for (const std::string& plugin : options_.plugins.files) {
+    absl::StrAppend(&flags, " --plugin ", plugin);
+  }
+  return flags;
 }
 
 absl::Status LocalSystem::HealthOf(ChildProgram& program, const std::string& title,
@@ -170,8 +188,8 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
     });
   }
   absl::Status health = health_watch.Finish();
-  const std::string resume =
-      absl::StrCat("; `lastflop resume ", id, " --db ", db, "` goes on with it\n");
+  const std::string resume = absl::StrCat("; `lastflop resume ", id, " --db ", db,
+                                          system.plugin_flags(), "` goes on with it\n");
   if (InterruptFlag() || health_watch.has_user_left()) {
     system.client().Cancel(id).IgnoreError();
     io.err << "interrupted" << resume;

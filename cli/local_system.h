@@ -19,6 +19,7 @@ class LocalSystem {
   struct Options {
     std::string db;
     std::vector<std::string> devices;  // One worker each: "cpu:0", "cuda:1".
+    PluginFlags plugins;               // Every worker offers them.
     bool verbose = false;              // Logs go to stderr; else to a file beside the socket.
   };
 
@@ -28,6 +29,9 @@ class LocalSystem {
   static absl::StatusOr<std::unique_ptr<LocalSystem>> Start(const Options& options);
 
   CoordinatorClient& client() { return *client_; }
+
+  // The flags that give another system the same plugins: " --plugin fast=fast.so", or "".
+  std::string plugin_flags() const;
 
   // Not OK once one of the programs has ended by itself: with its name and last log lines.
   absl::Status Health();

@@ -20,6 +20,7 @@
 #include "common/exit_codes.h"
 #include "common/expand_trials.h"
 #include "common/one_line.h"
+#include "common/plugin_files.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -93,6 +94,9 @@ int RunCommand(const RunFlags& flags, Io& io) {
   if (!loaded.ok()) {
     return ExitCodeFor(loaded.status(), io.err);
   }
+  if (const absl::Status status = ParsePluginFlags(flags.plugins.files).status(); !status.ok()) {
+    return ExitCodeFor(status, io.err);
+  }
   if (loaded->campaign.fidelity == Fidelity::kPredicted) {
     return PreviewCommand({.campaign = flags.campaign, .format = flags.format, .by = flags.by}, io);
   }
@@ -105,8 +109,8 @@ int RunCommand(const RunFlags& flags, Io& io) {
       !status.ok()) {
     return ExitCodeFor(status, io.err);
   }
-  const absl::StatusOr<std::unique_ptr<LocalSystem>> system =
-      LocalSystem::Start({.db = flags.db, .devices = *devices, .verbose = flags.verbose});
+  const absl::StatusOr<std::unique_ptr<LocalSystem>> system = LocalSystem::Start(
+      {.db = flags.db, .devices = *devices, .plugins = flags.plugins, .verbose = flags.verbose});
   if (!system.ok()) {
     return ExitCodeFor(system.status(), io.err);
   }
@@ -165,6 +169,9 @@ int ResumeCommand(const IdFlags& flags, Io& io) {
     io.out << *pending << " trials pending again\n";
     return kExitFinished;
   }
+  if (const absl::Status status = ParsePluginFlags(flags.plugins.files).status(); !status.ok()) {
+    return ExitCodeFor(status, io.err);
+  }
   const absl::StatusOr<CampaignResults> results = ReadResults(flags.source, flags.id);
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
@@ -176,7 +183,10 @@ int ResumeCommand(const IdFlags& flags, Io& io) {
     return ExitCodeFor(devices.status(), io.err);
   }
   const absl::StatusOr<std::unique_ptr<LocalSystem>> system =
-      LocalSystem::Start({.db = flags.source.db, .devices = *devices, .verbose = flags.verbose});
+      LocalSystem::Start({.db = flags.source.db,
+                          .devices = *devices,
+                          .plugins = flags.plugins,
+                          .verbose = flags.verbose});
   if (!system.ok()) {
     return ExitCodeFor(system.status(), io.err);
   }

@@ -66,7 +66,8 @@ WorkerHello FromProto(const v1::Hello& message) {
       .build_hash = message.build_hash(),
       .machine_json = message.machine_json(),
       .held_attempt_ids = {message.held_attempt_ids().begin(), message.held_attempt_ids().end()},
-      .allows_commands = message.allows_commands()};
+      .allows_commands = message.allows_commands(),
+      .plugins = {message.plugins().begin(), message.plugins().end()}};
 }
 
 v1::WatchEvent ToProto(const CampaignEvent& event) {

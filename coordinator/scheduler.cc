@@ -46,8 +46,19 @@ std::vector<WorkerGroup> GroupWorkers(const std::vector<SchedulerWorker>& worker
   return groups;
 }
 
-bool NeedsCommands(const Plan& plan) {
-  return !plan.engine.empty() || plan.moe.kernel == MoeKernel::kPlugin;
+// What the plans need of a worker that it has not got; "" when nothing is missing.
+std::string MissingFor(const TrialSpec& trial, const SchedulerWorker& worker) {
+  for (const Plan* plan : {&trial.baseline, &trial.variant}) {
+    if (!plan->engine.empty() && !worker.allows_commands) {
+      return "no worker allows commands";
+    }
+    if (plan->moe.kernel == MoeKernel::kPlugin && !worker.plugins.contains(plan->moe.plugin)) {
+      return absl::StrCat("moe.kernel=plugin:", plan->moe.plugin,
+                          ": no worker offers such a plugin; --plugin ", plan->moe.plugin,
+                          "=FILE of a worker or of `lastflop run` does");
+    }
+  }
+  return "";
 }
 
 // What keeps a host from taking another attempt.
@@ -81,7 +92,6 @@ class Placement {
   Answer Place(const CampaignRun& run, size_t trial_index, size_t num_workers) {
     const std::set<std::string> refused = RefusedBy(run, trial_index);
     const TrialSpec& trial = run.results.trials[trial_index].spec;
-    const bool needs_commands = NeedsCommands(trial.baseline) || NeedsCommands(trial.variant);
     Answer answer;
     const std::string* host_to_hold = nullptr;
     for (const WorkerGroup& group : groups_) {
@@ -92,8 +102,8 @@ class Placement {
       std::vector<const SchedulerWorker*> fitting;
       size_t num_refused = 0;
       for (const SchedulerWorker* worker : group.workers) {
-        if (needs_commands && !worker->allows_commands) {
-          answer.machine_mismatch = "no worker allows commands";
+        if (std::string missing = MissingFor(trial, *worker); !missing.empty()) {
+          answer.machine_mismatch = std::move(missing);
         } else if (refused.count(worker->worker_id) > 0) {
           ++num_refused;
         } else {

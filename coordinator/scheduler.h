@@ -20,6 +20,7 @@ struct SchedulerWorker {
   std::string device_name;  // "NVIDIA H200"
   int64_t device_index = 0;
   bool allows_commands = false;
+  std::set<std::string> plugins;  // Names that moe.kernel=plugin:NAME may have.
   bool is_idle = true;
   bool holds_host = false;  // Not idle: by a gang or a CPU attempt, which have their host alone.
 };

@@ -66,6 +66,7 @@ absl::StatusOr<std::string> WorkerTable::Accept(const WorkerHello& hello, Sessio
                 .num_failed = worker.row.num_failed};
   worker.machine = *std::move(machine);
   worker.allows_commands = hello.allows_commands;
+  worker.plugins = hello.plugins;
   worker.session = session;
   worker.last_seen = now;
   worker.is_lost = false;
@@ -103,6 +104,7 @@ std::vector<SchedulerWorker> WorkerTable::ForScheduler() const {
                          .device_name = worker.machine.device_name,
                          .device_index = DeviceIndex(worker.row.device),
                          .allows_commands = worker.allows_commands,
+                         .plugins = worker.plugins,
                          .is_idle = state == WorkerState::kIdle,
                          .holds_host = worker.holds_host});
     }

@@ -33,12 +33,14 @@ struct WorkerHello {
   std::string machine_json;
   std::vector<std::string> held_attempt_ids;
   bool allows_commands = false;
+  std::set<std::string> plugins;  // Names that moe.kernel=plugin:NAME may have.
 };
 
 struct WorkerEntry {
   WorkerRow row;  // Its state is computed: StateOf().
   Machine machine;
   bool allows_commands = false;
+  std::set<std::string> plugins;
   SessionId session = 0;  // 0: the stream is broken.
   std::chrono::milliseconds last_seen{0};
   bool is_lost = false;            // Silent for longer than the timeout.

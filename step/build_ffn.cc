@@ -26,18 +26,10 @@ void StepBuilder::AddMoe() {
   AddRouter();
   AddSharedExperts();
   AddDispatch();
-  Add("moe.permute", OpCategory::kRouter,
-      PermuteShape{.num_tokens = expert_tokens_,
-                   .top_k = model_.top_k,
-                   .num_experts = model_.num_experts,
-                   .first_expert = layout_.first_expert,
-                   .num_local_experts = layout_.num_local_experts},
-      {.in = Tensor::kRouting, .out = Tensor::kPairs});
-  AddSeparateDequant();
-  if (plan_.moe.kernel == MoeKernel::kFused) {
-    AddFusedExperts();
+  if (plan_.moe.kernel == MoeKernel::kPlugin) {
+    AddFusedExperts();  // What a plugin does with the routing is its own, and part of its time.
   } else {
-    AddGroupedExperts();
+    AddPermutedExperts();
   }
   if (layout_.data_attention) {
     Add("moe.combine_all_to_all", OpCategory::kCollective,
@@ -54,6 +46,22 @@ void StepBuilder::AddMoe() {
          .out = Tensor::kHidden});
   } else {
     AddAllReduce("all_reduce.moe");
+  }
+}
+
+void StepBuilder::AddPermutedExperts() {
+  Add("moe.permute", OpCategory::kRouter,
+      PermuteShape{.num_tokens = expert_tokens_,
+                   .top_k = model_.top_k,
+                   .num_experts = model_.num_experts,
+                   .first_expert = layout_.first_expert,
+                   .num_local_experts = layout_.num_local_experts},
+      {.in = Tensor::kRouting, .out = Tensor::kPairs});
+  AddSeparateDequant();
+  if (plan_.moe.kernel == MoeKernel::kFused) {
+    AddFusedExperts();
+  } else {
+    AddGroupedExperts();
   }
 }
 
@@ -186,7 +194,8 @@ void StepBuilder::AddGroupedExperts() {
 
 void StepBuilder::AddFusedExperts() {
   const bool separate = plan_.moe.dequant == Dequant::kSeparate;
-  Add("moe.fused", OpCategory::kMoe,
+  const bool is_plugin = plan_.moe.kernel == MoeKernel::kPlugin;
+  Add(is_plugin ? "moe.plugin" : "moe.fused", OpCategory::kMoe,
       FusedMoeShape{.num_tokens = expert_tokens_,
                     .top_k = model_.top_k,
                     .num_local_experts = layout_.num_local_experts,
@@ -196,7 +205,7 @@ void StepBuilder::AddFusedExperts() {
                     .tile_order = plan_.moe.tile_order,
                     .add_shared = model_.shared_intermediate_size > 0 && !layout_.data_attention},
       {.in = layout_.data_attention ? Tensor::kExpertInput : Tensor::kNormed,
-       .in2 = Tensor::kPairs,
+       .in2 = is_plugin ? Tensor::kRouting : Tensor::kPairs,
        .out = layout_.data_attention ? Tensor::kExpertSum : Tensor::kHidden,
        .weight = Weight::kExpertGateUp})
       .weights_dequantized = separate;

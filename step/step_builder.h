@@ -57,6 +57,7 @@ class StepBuilder {
   void AddSeparateDequant();
   void AddGroupedExperts();
   void AddFusedExperts();
+  void AddPermutedExperts();
   void AddMoe();
 
   const Model& model_;

@@ -14,6 +14,7 @@ import sys
 # allowed too: worker -> kernels -> gpu.
 DIRECT = {
     "common": [],
+    "plugin": [],
     "stats": ["common"],
     "step": ["common"],
     "spec": ["common"],
@@ -23,7 +24,7 @@ DIRECT = {
     "planner": ["step", "stats"],
     "kernels": ["step", "gpu"],
     "collectives": ["step", "gpu"],
-    "worker": ["step", "stats", "kernels", "collectives", "proto"],
+    "worker": ["step", "stats", "kernels", "collectives", "proto", "plugin"],
     "coordinator": ["planner", "db", "spec", "proto"],
     "report": ["common", "planner"],
     "cli": ["report", "spec", "planner", "step", "db", "proto"],

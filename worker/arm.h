@@ -19,6 +19,8 @@
 // which knows a device. One implementation for the CPU, one for CUDA.
 namespace lastflop {
 
+class PluginHost;
+
 // One timed step on this rank. Layers are scaled to the model's (Step::moe_layer_scale), what
 // happens once a step is not.
 struct StepTiming {
@@ -119,6 +121,7 @@ struct BackendOptions {
   // Whose share of the routing the one rank of a shard or of experts_only has, layer by layer: the
   // most loaded rank's, or its own.
   bool most_loaded = true;
+  PluginHost* plugins = nullptr;  // Of moe.kernel=plugin:NAME; outlives the backend. Null: none.
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -54,11 +55,20 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// Starts this binary as a child that has `fd` as kChildPipeFd.
-absl::StatusOr<pid_t> SpawnSelf(int fd, const std::map<std::string, std::string>& env) {
+// A copy of `fd` above the numbers that a child has its own under: posix_spawn's dup2 onto the same
+// number would keep close-on-exec. To be closed.
+int AboveChildFds(int fd) {
+  return fcntl(fd, F_DUPFD_CLOEXEC, std::max(kChildPipeFd, kPluginWatchFd) + 1);
+}
+
+// Starts this binary as a child that has `pipe_fd` as kChildPipeFd and `watch_fd` as
+// kPluginWatchFd.
+absl::StatusOr<pid_t> SpawnSelf(int pipe_fd, int watch_fd,
+                                const std::map<std::string, std::string>& env) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, fd, kChildPipeFd);
+  posix_spawn_file_actions_adddup2(&actions, pipe_fd, kChildPipeFd);
+  posix_spawn_file_actions_adddup2(&actions, watch_fd, kPluginWatchFd);
   std::vector<std::string> arguments = {"lastflop-worker", std::string(kChildFlag),
                                         absl::StrCat(getpid())};
   std::vector<std::string> environment = MergedEnvironment(env);
@@ -86,23 +96,33 @@ std::string DescribeExit(int status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildClient>> ChildClient::Spawn(const LaunchSpec& launch,
-                                                                const std::string& device) {
+                                                                const std::string& device,
+                                                                const PluginOptions& plugins) {
+  LASTFLOP_ASSIGN_OR_RETURN(PluginWatch watch, PluginWatch::Create());
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return absl::InternalError(absl::StrCat("socketpair: ", std::strerror(errno)));
   }
   MessagePipe own(ends[0]);
-  // posix_spawn's dup2 onto the same number would keep close-on-exec.
-  const int child_end = fcntl(ends[1], F_DUPFD_CLOEXEC, kChildPipeFd + 1);
+  const int child_end = AboveChildFds(ends[1]);
+  const int watch_fd = AboveChildFds(watch.fd());
   close(ends[1]);
-  absl::StatusOr<pid_t> pid = SpawnSelf(child_end, launch.env);
+  absl::StatusOr<pid_t> pid = SpawnSelf(child_end, watch_fd, launch.env);
   close(child_end);
+  close(watch_fd);
   LASTFLOP_RETURN_IF_ERROR(pid.status());
-  auto client = std::unique_ptr<ChildClient>(new ChildClient(*pid, std::move(own), launch.launch));
+  auto client = std::unique_ptr<ChildClient>(
+      new ChildClient(*pid, std::move(own), launch.launch, std::move(watch), plugins.call_limit));
 
   v1::ChildRequest request;
   *request.mutable_start()->mutable_launch() = ToProto(launch);
   request.mutable_start()->set_device(device);
+  for (const auto& [name, file] : plugins.files) {
+    v1::PluginFile& plugin = *request.mutable_start()->add_plugins();
+    plugin.set_name(name);
+    plugin.set_path(file.path);
+    plugin.set_fingerprint(file.fingerprint);
+  }
   absl::Status status = client->pipe_.Send(request.SerializeAsString());
   if (status.ok()) {
     absl::StatusOr<std::string> answer = client->pipe_.Receive(kReadyTimeout);
@@ -166,6 +186,22 @@ AttemptResult ChildClient::Ended(const AttemptSpec& attempt, FailureKind kind,
   return result;
 }
 
+std::string ChildClient::WhyGiveUp(std::chrono::steady_clock::time_point end,
+                                   std::chrono::milliseconds deadline) const {
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return absl::StrFormat("%.1f s", std::chrono::duration<double>(time).count());
+  };
+  const PluginWatch::Place in = watch_.Current();
+  if (!in.where.empty() && in.since >= plugin_call_limit_) {
+    return absl::StrCat("no return after ", seconds(plugin_call_limit_), ", ", in.where);
+  }
+  if (std::chrono::steady_clock::now() < end) {
+    return "";
+  }
+  return absl::StrCat("no result after ", seconds(deadline), in.where.empty() ? "" : ", ",
+                      in.where);
+}
+
 AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& place,
                                const ProgressCallback& progress) {
   v1::ChildRequest request;
@@ -176,15 +212,13 @@ AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& plac
   while (status.ok()) {
     absl::StatusOr<std::string> answer = pipe_.Receive(kPoll);
     if (absl::IsDeadlineExceeded(answer.status())) {
-      if (std::chrono::steady_clock::now() < end) {
+      const std::string why = WhyGiveUp(end, attempt.deadline);
+      if (why.empty()) {
         continue;
       }
       kill(pid_, SIGKILL);
       Reap();
-      return Ended(attempt, FailureKind::kTimeout,
-                   absl::StrFormat("no result after %.1f s",
-                                   std::chrono::duration<double>(attempt.deadline).count()),
-                   place);
+      return Ended(attempt, FailureKind::kTimeout, why, place);
     }
     if (!answer.ok()) {
       break;
@@ -207,7 +241,10 @@ AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& plac
       status = result.status();
     }
   }
-  const std::string how = Reap();
+  std::string how = Reap();
+  if (const PluginWatch::Place in = watch_.Current(); !in.where.empty() && !is_killed_) {
+    absl::StrAppend(&how, ", ", in.where);
+  }
   if (!status.ok() && !absl::IsUnavailable(status)) {
     return Ended(attempt, FailureKind::kInternal, std::string(status.message()), place);
   }

@@ -12,14 +12,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/attempt.h"
+#include "common/plugin_files.h"
 #include "common/trial.h"
 #include "worker/message_pipe.h"
+#include "worker/plugin_watch.h"
 
 namespace lastflop {
 
 // Whether the child that gave this result is of no more use: its device context is gone with
 // everything in it, and what it ran next would fail for the one before.
 bool EndsChild(const AttemptResult& result);
+
+// What a worker's children may load.
+struct PluginOptions {
+  PluginFiles files;
+  // A call into a plugin that lasts longer is given up: the child is killed.
+  std::chrono::milliseconds call_limit{60000};
+};
 
 // The worker's side of one child process: the binary itself, started again with `--child`. The
 // child is killed when this is destroyed and when the worker dies. Run() by one thread at a time;
@@ -29,7 +38,8 @@ class ChildClient {
   // Spawns the child (never forks without exec: CUDA does not survive it) with `launch.env` added
   // to the environment, and waits until it is ready.
   static absl::StatusOr<std::unique_ptr<ChildClient>> Spawn(const LaunchSpec& launch,
-                                                            const std::string& device);
+                                                            const std::string& device,
+                                                            const PluginOptions& plugins);
   ~ChildClient();
   ChildClient(const ChildClient&) = delete;
   ChildClient& operator=(const ChildClient&) = delete;
@@ -39,7 +49,8 @@ class ChildClient {
 
   // Runs one attempt and waits for it. A child that ends, or is still at it after
   // `attempt.deadline`, gives a result with a failure ("signal 9", "no result after 60 s"); it is
-  // dead then (is_alive() false).
+  // dead then (is_alive() false). So is one that does not return from a plugin. Where the child was
+  // in a plugin, the message says so.
   AttemptResult Run(const AttemptSpec& attempt, const GangPlace& place,
                     const ProgressCallback& progress);
 
@@ -50,8 +61,17 @@ class ChildClient {
   pid_t pid() const { return pid_; }
 
  private:
-  ChildClient(pid_t pid, MessagePipe pipe, int launch)
-      : pid_(pid), launch_(launch), pipe_(std::move(pipe)) {}
+  ChildClient(pid_t pid, MessagePipe pipe, int launch, PluginWatch watch,
+              std::chrono::milliseconds plugin_call_limit)
+      : pid_(pid),
+        launch_(launch),
+        plugin_call_limit_(plugin_call_limit),
+        pipe_(std::move(pipe)),
+        watch_(std::move(watch)) {}
+
+  // Why the child is to be given up; "" while it is not.
+  std::string WhyGiveUp(std::chrono::steady_clock::time_point end,
+                        std::chrono::milliseconds deadline) const;
 
   // Kills the process if it still runs, reaps it and says how it ended.
   std::string Reap();
@@ -60,7 +80,9 @@ class ChildClient {
 
   const pid_t pid_;
   const int launch_;
+  const std::chrono::milliseconds plugin_call_limit_;
   MessagePipe pipe_;
+  const PluginWatch watch_;
   std::atomic<bool> is_alive_{true};
   std::atomic<bool> is_killed_{false};
 };

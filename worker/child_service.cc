@@ -28,6 +28,8 @@
 #include "worker/host.h"
 #include "worker/launch_stop_rule.h"
 #include "worker/message_pipe.h"
+#include "worker/plugin_host.h"
+#include "worker/plugin_watch.h"
 
 namespace lastflop {
 namespace {
@@ -83,6 +85,12 @@ class Child {
 
   absl::Status Load(const v1::ChildStart& request) {
     device_ = request.device();
+    PluginFiles plugins;
+    for (const v1::PluginFile& file : request.plugins()) {
+      plugins[file.name()] = {.path = file.path(), .fingerprint = file.fingerprint()};
+    }
+    LASTFLOP_ASSIGN_OR_RETURN(PluginWatch watch, PluginWatch::Attach(kPluginWatchFd));
+    plugins_.emplace(std::move(plugins), std::move(watch));
     LASTFLOP_ASSIGN_OR_RETURN(launch_, FromProto(request.launch()));
     LASTFLOP_ASSIGN_OR_RETURN(campaign_, CampaignFromJson(launch_.campaign_json));
     return absl::OkStatus();
@@ -152,6 +160,7 @@ class Child {
     options.rank = place.shard ? 0 : place.rank;
     options.num_ranks = place.shard ? 1 : place.num_ranks;
     options.shard = place.shard;
+    options.plugins = &*plugins_;
     const std::pair<absl::string_view, absl::string_view> device = absl::StrSplit(device_, ':');
     if (!absl::SimpleAtoi(device.second, &options.device_index)) {
       return absl::InternalError(absl::StrCat("device ", device_, " has no index"));
@@ -182,6 +191,7 @@ class Child {
   LaunchSpec launch_;
   Campaign campaign_;
   GangPlace place_;
+  std::optional<PluginHost> plugins_;
   std::unique_ptr<Backend> backend_;
 };
 

@@ -476,6 +476,12 @@ std::string CpuArm::effective_note() const {
     notes.push_back(
         absl::StrCat("a timed step is the mean over ", num_passes_, " passes of the layers"));
   }
+  for (const CpuOp& op : step_->ops) {
+    if (op.plugin != nullptr) {
+      notes.push_back(op.plugin->Describe());
+      break;
+    }
+  }
   if (options_.measure.warm) {
     notes.push_back("warm: every layer runs twice, the second run is timed");
   }

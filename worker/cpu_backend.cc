@@ -15,6 +15,7 @@
 #include "worker/cpu_step.h"
 #include "worker/cpu_support.h"
 #include "worker/data_checksum.h"
+#include "worker/plugin_host.h"
 
 namespace lastflop {
 namespace {
@@ -130,21 +131,27 @@ absl::StatusOr<std::unique_ptr<CpuStep>> CpuBackend::Load(const Plan& plan, cons
                       .rank = rank,
                       .layers_kept = options_.layers_kept,
                       .experts_only = options_.experts_only,
-                      .data = data()},
+                      .data = data(),
+                      .plugins = options_.plugins},
                      store_, *pool_);
 }
 
 std::map<std::string, std::string> CpuBackend::Environment() {
-  return {{"backend", "cpu"},
-          {"cpu", CpuModelName()},
-          {"vector_isa", std::string(Describe(pool_->isa()))},
-          {"cores", absl::StrJoin(cores_.cores, ",")},
-          {"cores_shared", cores_.shared ? "yes: ranks share cores" : "no"},
-          {"threads", absl::StrCat(pool_->num_threads())},
-          {"last_level_cache_mib",
-           absl::StrFormat("%.1f", static_cast<double>(evictor_.cache_bytes()) / kBytesPerMib)},
-          {"memory_gib_of_rank", absl::StrFormat("%.1f", byte_budget_ / kBytesPerGib)},
-          {"data", options_.measure.zeros ? "zeros" : "random"}};
+  std::map<std::string, std::string> environment = options_.plugins == nullptr
+                                                       ? std::map<std::string, std::string>{}
+                                                       : options_.plugins->Environment();
+  environment.merge(std::map<std::string, std::string>{
+      {"backend", "cpu"},
+      {"cpu", CpuModelName()},
+      {"vector_isa", std::string(Describe(pool_->isa()))},
+      {"cores", absl::StrJoin(cores_.cores, ",")},
+      {"cores_shared", cores_.shared ? "yes: ranks share cores" : "no"},
+      {"threads", absl::StrCat(pool_->num_threads())},
+      {"last_level_cache_mib",
+       absl::StrFormat("%.1f", static_cast<double>(evictor_.cache_bytes()) / kBytesPerMib)},
+      {"memory_gib_of_rank", absl::StrFormat("%.1f", byte_budget_ / kBytesPerGib)},
+      {"data", options_.measure.zeros ? "zeros" : "random"}});
+  return environment;
 }
 
 std::string CpuBackend::DataChecksum() {

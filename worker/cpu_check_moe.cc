@@ -10,6 +10,8 @@
 #include "kernels/router/router.h"
 #include "kernels/swiglu/swiglu.h"
 #include "worker/cpu_op_checker_inl.h"
+#include "worker/cpu_plugin.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -185,6 +187,36 @@ CpuOpChecker::Result CpuOpChecker::operator()(CombineShape s) {
   return Compare(out, rows, s.hidden_size, {}, reference, WorstTolerance(1, s.top_k + 1));
 }
 
+PermuteShape CpuOpChecker::PermuteShapeOf(const FusedMoeShape& s) const {
+  return {.num_tokens = s.num_tokens,
+          .top_k = s.top_k,
+          .num_experts = step_.model.num_experts,
+          .first_expert = step_.layout.first_expert,
+          .num_local_experts = s.num_local_experts};
+}
+
+// Others' code: what it may only read must stay as it is, and so must what lies behind its output.
+CpuOpChecker::Result CpuOpChecker::RunWatchingPlugin(int64_t count) {
+  const auto in = In<Bf16>(count);
+  const std::vector<Bf16> in_before(in.begin(), in.end());
+  const CpuRouting routing_before = step_.routing[static_cast<size_t>(cpu_op_.moe_index)];
+  GuardPlugin(step_, cpu_op_, count);
+  LASTFLOP_RETURN_IF_ERROR(Run());
+  const auto trespass = [](std::string what) {
+    return OpCheck{.error = std::numeric_limits<double>::infinity(), .tolerance = 0, .what = what};
+  };
+  if (const auto broken = BrokenGuard(step_, cpu_op_, count); broken.has_value()) {
+    return trespass(*broken);
+  }
+  const CpuRouting& routing = step_.routing[static_cast<size_t>(cpu_op_.moe_index)];
+  if (!std::equal(in.begin(), in.end(), in_before.begin(), in_before.end()) ||
+      routing.expert_ids != routing_before.expert_ids ||
+      routing.weights != routing_before.weights) {
+    return trespass("it changed its inputs");
+  }
+  return OpCheck{};
+}
+
 CpuOpChecker::Result CpuOpChecker::operator()(FusedMoeShape s) {
   s.num_tokens = step_.expert_tokens();
   const int64_t token_flop = 3 * s.top_k * s.hidden_size * s.moe_intermediate_size;
@@ -193,7 +225,14 @@ CpuOpChecker::Result CpuOpChecker::operator()(FusedMoeShape s) {
   const int64_t count = s.num_tokens * s.hidden_size;
   const auto out = Out<Bf16>(count);
   Poison(out, rows, s.hidden_size);
-  LASTFLOP_RETURN_IF_ERROR(Run());
+  if (IsPluginOp(op_)) {
+    LASTFLOP_ASSIGN_OR_RETURN(const OpCheck trespass, RunWatchingPlugin(count));
+    if (!trespass.ok()) {
+      return trespass;
+    }
+  } else {
+    LASTFLOP_RETURN_IF_ERROR(Run());
+  }
   // The reference of one large token takes longer than all other checks of a layer together: a
   // layer in turn is compared in full, the others for what they left unwritten.
   const auto num_layers = static_cast<uint64_t>(step_.routing.size());
@@ -207,8 +246,18 @@ CpuOpChecker::Result CpuOpChecker::operator()(FusedMoeShape s) {
   }
   std::vector<float> reference(rows.size() * static_cast<size_t>(s.hidden_size));
   const auto shared = s.add_shared ? step_.As<Bf16>(Tensor::kSharedOut, count) : std::span<Bf16>{};
+  PairBuffer of_plugin(PermuteShapeOf(s));
+  if (IsPluginOp(op_)) {
+    const auto slots = static_cast<size_t>(s.num_tokens * s.top_k);
+    const CpuRouting& routing = step_.routing[static_cast<size_t>(cpu_op_.moe_index)];
+    const bool received = step_.layout.data_attention;
+    PermuteReference(PermuteShapeOf(s),
+                     std::span(received ? step_.received_ids : routing.expert_ids).first(slots),
+                     std::span(received ? step_.received_weights : routing.weights).first(slots),
+                     of_plugin.list());
+  }
   FusedMoeReference(
-      s, step_.pair_list(),
+      s, IsPluginOp(op_) ? of_plugin.list() : step_.pair_list(),
       [&](int64_t matrix, int64_t row, std::span<float> values) {
         cpu_op_.ExpertRow(matrix, row, values);
       },

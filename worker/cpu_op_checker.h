@@ -97,6 +97,8 @@ class CpuOpChecker {
   OpCheck CompareCache(const AttentionShape& shape, std::span<const int64_t> sequences,
                        const KvCache& reference);
   void PoisonNewPositions(const AttentionShape& shape, std::span<const int64_t> sequences);
+  PermuteShape PermuteShapeOf(const FusedMoeShape& s) const;
+  Result RunWatchingPlugin(int64_t count);
   SampledPairs PairsOf(const PairList& pairs, std::span<const int64_t> sampled) const;
   Result CheckDispatch(const AllToAllShape& s);
   Result CheckCombine(const AllToAllShape& s);

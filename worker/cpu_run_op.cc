@@ -20,7 +20,9 @@
 #include "kernels/router/router.h"
 #include "kernels/sample/sample.h"
 #include "kernels/swiglu/swiglu.h"
+#include "worker/cpu_plugin.h"
 #include "worker/cpu_reference_moe.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -175,6 +177,9 @@ class OpRun {
     s.num_tokens = step_.expert_tokens();
     if (s.num_tokens == 0) {
       return absl::OkStatus();
+    }
+    if (IsPluginOp(op_)) {
+      return RunCpuPlugin(step_, cpu_op_, s);
     }
     const int64_t count = s.num_tokens * s.hidden_size;
     FusedMoe(s, step_.pair_list(), cpu_op_.expert_weights(), cpu_op_.expert_down_weights(),

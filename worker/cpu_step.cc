@@ -21,7 +21,9 @@
 #include "step/make_step.h"
 #include "step/tensors.h"
 #include "step/work.h"
+#include "worker/cpu_plugin.h"
 #include "worker/kv_place.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -114,6 +116,11 @@ class OpLoader {
 
   absl::Status LoadShape(const FusedMoeShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(ValidateFusedMoe(shape));
+    if (IsPluginOp(*op_)) {
+      LASTFLOP_RETURN_IF_ERROR(LoadCpuPlugin(inputs_, shape, step_, store_, pool_, *cpu_op_));
+      Need(cpu_op_->plugin->needs().workspace_bytes + static_cast<int64_t>(kPluginGuardBytes));
+      return absl::OkStatus();
+    }
     LASTFLOP_RETURN_IF_ERROR(LoadExperts(Weight::kExpertGateUp, shape.storage, cpu_op_->weights,
                                          cpu_op_->dequantized, cpu_op_->dequantized_data));
     LASTFLOP_RETURN_IF_ERROR(LoadExperts(Weight::kExpertDown, shape.storage, cpu_op_->down_weights,
@@ -224,8 +231,9 @@ absl::Status AllocateTensors(CpuStep& step) {
         tensor == Tensor::kDequantDown) {
       continue;
     }
-    LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
-                              AlignedBuffer::Create(static_cast<size_t>(bytes)));
+    LASTFLOP_ASSIGN_OR_RETURN(
+        step.tensors[tensor],
+        AlignedBuffer::Create(static_cast<size_t>(bytes) + GuardBytes(step.plan, tensor)));
   }
   return absl::OkStatus();
 }
@@ -242,7 +250,9 @@ absl::Status AllocateReceived(CpuStep& step) {
   step.received_weights.resize(slots);
   const auto row_bytes = static_cast<size_t>(most * step.model.hidden_size) * sizeof(Bf16);
   LASTFLOP_ASSIGN_OR_RETURN(step.tensors[Tensor::kExpertInput], AlignedBuffer::Create(row_bytes));
-  LASTFLOP_ASSIGN_OR_RETURN(step.tensors[Tensor::kExpertSum], AlignedBuffer::Create(row_bytes));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      step.tensors[Tensor::kExpertSum],
+      AlignedBuffer::Create(row_bytes + GuardBytes(step.plan, Tensor::kExpertSum)));
   return absl::OkStatus();
 }
 
@@ -280,6 +290,11 @@ std::vector<int> MoeIndices(const Model& model, const Step& step) {
     indices.push_back(is_moe ? num_moe_layers - 1 : -1);
   }
   return indices;
+}
+
+size_t GuardBytes(const Plan& plan, Tensor tensor) {
+  const bool is_written = tensor == Tensor::kHidden || tensor == Tensor::kExpertSum;
+  return plan.moe.kernel == MoeKernel::kPlugin && is_written ? kPluginGuardBytes : 0;
 }
 
 void CpuOp::ExpertRow(int64_t matrix, int64_t row, std::span<float> out) const {

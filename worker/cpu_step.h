@@ -26,14 +26,22 @@
 #include "worker/cpu_buffer_store.h"
 #include "worker/cpu_kv_cache.h"
 #include "worker/cpu_weights.h"
+#include "worker/plugin_host.h"
 
 namespace lastflop {
+
+// What follows an output that a plugin writes, and its workspace, for the check to find what was
+// written past the end: bytes of 0xFF.
+inline constexpr size_t kPluginGuardBytes = 4096;
 
 // Experts of one MoE layer's tokens: [num_tokens, top_k] each.
 struct CpuRouting {
   std::vector<int32_t> expert_ids;
   std::vector<float> weights;
 };
+
+// Bytes behind the values of a tensor: of what a plugin writes.
+size_t GuardBytes(const Plan& plan, Tensor tensor);
 
 // What one op of a step needs beside the activations.
 struct CpuOp {
@@ -48,6 +56,14 @@ struct CpuOp {
   CpuBufferStore::Shared dequantized_data;
   std::optional<PackedLayout> down_dequantized;
   CpuBufferStore::Shared down_dequantized_data;
+
+  // Of a plugin op: the plugin, which all layers share, and the weights that it reads: as
+  // lastflop_moe_weights, or in the plugin's own layout (prepared).
+  std::shared_ptr<PluginMoe> plugin;
+  lastflop_moe_weights plugin_weights{};
+  CpuBufferStore::Shared plain;
+  CpuBufferStore::Shared down_plain;
+  CpuBufferStore::Shared prepared;
 
   PackedWeights expert_weights() const;
   PackedWeights expert_down_weights() const;
@@ -127,6 +143,7 @@ struct CpuStepInputs {
   int64_t layers_kept = 0;
   bool experts_only = false;
   WeightData data;
+  PluginHost* plugins = nullptr;  // Null: none are offered.
 };
 
 // Makes the ops of inputs.rank with weights and buffers; a rank that the plan does not use gets an

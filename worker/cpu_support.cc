@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "kernels/cpu/packed_weights.h"
 #include "step/layout.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -61,7 +62,7 @@ absl::Status CheckMoe(const Plan& plan) {
     return Unsupported("moe.kernel", ToWord(moe.kernel), "has no CUDA library to call");
   }
   if (moe.kernel == MoeKernel::kPlugin) {
-    return Unsupported("moe.kernel", absl::StrCat("plugin:", moe.plugin), "loads no plugins");
+    LASTFLOP_RETURN_IF_ERROR(CheckPluginFields(moe));
   }
   if (moe.kernel == MoeKernel::kFused && moe.group_m > 0) {
     return Unsupported("moe.group_m", absl::StrCat(moe.group_m),

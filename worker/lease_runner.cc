@@ -24,8 +24,11 @@ AttemptResult NotStarted(const LeasedWork& work, FailureKind kind, std::string m
 
 }  // namespace
 
-LeaseRunner::LeaseRunner(std::string device, LeaseEvents events)
-    : device_(std::move(device)), events_(std::move(events)), thread_([this] { Loop(); }) {}
+LeaseRunner::LeaseRunner(std::string device, PluginOptions plugins, LeaseEvents events)
+    : device_(std::move(device)),
+      plugins_(std::move(plugins)),
+      events_(std::move(events)),
+      thread_([this] { Loop(); }) {}
 
 LeaseRunner::~LeaseRunner() {
   std::shared_ptr<ChildClient> child;
@@ -120,7 +123,7 @@ absl::Status LeaseRunner::EnsureChild(const LaunchSpec& launch) {
   // The old child's memory and device must be free before the new one starts.
   old.reset();
   LASTFLOP_ASSIGN_OR_RETURN(std::unique_ptr<ChildClient> fresh,
-                            ChildClient::Spawn(launch, device_));
+                            ChildClient::Spawn(launch, device_, plugins_));
   Log(LogSeverity::kInfo, "child_started",
       {{"launch_key", launch.launch_key}, {"pid", absl::StrCat(fresh->pid())}});
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -38,7 +38,7 @@ struct LeaseEvents {
 // the launch key stays the same and the child is healthy. Thread-safe.
 class LeaseRunner {
  public:
-  LeaseRunner(std::string device, LeaseEvents events);
+  LeaseRunner(std::string device, PluginOptions plugins, LeaseEvents events);
   // Kills the child and joins.
   ~LeaseRunner();
   LeaseRunner(const LeaseRunner&) = delete;
@@ -58,6 +58,7 @@ class LeaseRunner {
   absl::Status EnsureChild(const LaunchSpec& launch);
 
   const std::string device_;
+  const PluginOptions plugins_;
   const LeaseEvents events_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "common/log.h"
 #include "common/one_line.h"
 #include "common/parent_process.h"
+#include "common/plugin_files.h"
 #include "worker/child_service.h"
 #include "worker/collective_bench.h"
 #include "worker/host_devices.h"
@@ -70,6 +72,8 @@ int Main(int argc, char** argv) {
   int parent_pid = 0;
   CollectiveBenchOptions bench;
   std::vector<std::string> algorithms;
+  std::vector<std::string> plugin_flags;
+  double plugin_timeout_s = 60;
   app.add_option("--server", options.channel.server,
                  "Coordinator: HOST:PORT or unix:PATH (loopback unless --tls-ca is given)");
   app.add_option("--device", options.device, "cpu:0, cpu:1, ... or cuda:0, cuda:1, ...");
@@ -80,7 +84,14 @@ int Main(int argc, char** argv) {
                  "Name in the coordinator's certificate, when it is not the host");
   app.add_option("--token-file", token_file, "File with the coordinator's token");
   app.add_flag("--allow-commands", options.allows_commands,
-               "Let campaigns run engine and plugin commands on this host");
+               "Let campaigns run engine commands on this host");
+  app.add_option("--plugin", plugin_flags,
+                 "NAME=FILE: let campaigns run this shared library as moe.kernel plugin:NAME "
+                 "(docs/plugins.md); repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--plugin-timeout", plugin_timeout_s,
+                 "Seconds after which a call into a plugin is given up; default 60")
+      ->check(CLI::Range(0.1, 86400.0));
   app.add_option("--parent", parent_pid, "End when this process, the parent, ends");
   app.add_option(
       "--print", print,
@@ -140,6 +151,14 @@ int Main(int argc, char** argv) {
     std::cerr << "lastflop-worker: --device: " << OneLine(status.message()) << "\n";
     return kExitUsage;
   }
+  absl::StatusOr<PluginFiles> plugins = ParsePluginFlags(plugin_flags);
+  if (!plugins.ok()) {
+    std::cerr << "lastflop-worker: " << plugins.status().message() << "\n";
+    return kExitUsage;
+  }
+  options.plugins.files = *std::move(plugins);
+  options.plugins.call_limit =
+      std::chrono::milliseconds(static_cast<int64_t>(plugin_timeout_s * 1000));
   if (parent_pid != 0 && !DieWithParent(parent_pid, SIGTERM)) {
     return kExitUnreachable;
   }

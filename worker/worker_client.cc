@@ -53,7 +53,7 @@ class Agent {
         worker_id_(options.id),
         stub_(std::move(stub)),
         runner_(
-            options.device,
+            options.device, options.plugins,
             LeaseEvents{
                 .started = [this](const std::string& id) { Started(id); },
                 .progress = [this](const std::string& id, const std::string& stage, int64_t pairs,
@@ -137,6 +137,9 @@ class Agent {
     hello.set_build_hash(BuildHash());
     hello.set_machine_json(ToJson(machine_));
     hello.set_allows_commands(options_.allows_commands);
+    for (const auto& [name, file] : options_.plugins.files) {
+      hello.add_plugins(name);
+    }
     hello.set_token(options_.token);
     for (const std::string& id : HeldIds()) {
       hello.add_held_attempt_ids(id);

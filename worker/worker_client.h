@@ -4,6 +4,7 @@
 #include <string>
 
 #include "proto/channel_client.h"
+#include "worker/child_client.h"
 
 namespace lastflop {
 
@@ -13,6 +14,7 @@ struct WorkerOptions {
   std::string id;      // "": the coordinator names it.
   std::string token;   // Sent in Hello; "" without.
   bool allows_commands = false;
+  PluginOptions plugins;
 };
 
 // The agent: keeps a stream to the coordinator, runs the leases that come over it in a child

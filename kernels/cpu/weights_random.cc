@@ -233,6 +233,11 @@ void FillRandomWeights(const WeightSlice& slice, const PackedLayout& layout, std
   });
 }
 
+void TrueWeightRow(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix,
+                   int64_t row, std::span<float> out) {
+  TrueWeights(slice, RowIndex(slice, layout, matrix, row), out);
+}
+
 void ReferenceWeightRow(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix,
                         int64_t row, std::span<float> out) {
   assert(static_cast<int64_t>(out.size()) == layout.cols);

@@ -35,6 +35,10 @@ absl::Status CheckSlice(const WeightSlice& slice, const PackedLayout& layout);
 void FillRandomWeights(const WeightSlice& slice, const PackedLayout& layout, std::byte* data,
                        ThreadPool& pool);
 
+// The true weights [cols] of one output feature of the slice, before any rounding.
+void TrueWeightRow(const WeightSlice& slice, const PackedLayout& layout, int64_t matrix,
+                   int64_t row, std::span<float> out);
+
 // The weights [cols] of one output feature of the slice as the format stores them, in fp32:
 // computed from TrueWeight by plain loops, without a packed copy. The reference of what
 // FillRandomWeights writes, and the weights of reference kernels.

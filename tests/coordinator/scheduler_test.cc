@@ -181,6 +181,24 @@ TEST(SchedulerTest, RunsCommandsOnlyWhereTheyAreAllowed) {
   EXPECT_THAT(ScheduleOf(run, {worker}).leases, SizeIs(1));
 }
 
+TEST(SchedulerTest, RunsAPluginOnlyWhereItIsOffered) {
+  Campaign campaign = SomeCampaignOf(0);
+  campaign.baseline.moe.kernel = MoeKernel::kPlugin;
+  campaign.baseline.moe.plugin = "fast";
+  const CampaignRun run = SomeRunOf(campaign);
+  SchedulerWorker without = CpuWorker("w0", "h0");
+  without.allows_commands = true;
+  without.plugins = {"other"};
+  SchedulerWorker with = CpuWorker("w1", "h1");
+  with.plugins = {"other", "fast"};
+  const Schedule schedule = ScheduleOf(run, {without, with});
+  ASSERT_THAT(schedule.leases, SizeIs(1));
+  EXPECT_THAT(schedule.leases[0].worker_ids, ElementsAre("w1"));
+  const Schedule nowhere = ScheduleOf(run, {without});
+  ASSERT_FALSE(nowhere.unplaceable.empty());
+  EXPECT_THAT(nowhere.unplaceable[0].reason, testing::HasSubstr("--plugin fast=FILE"));
+}
+
 TEST(SchedulerTest, SaysNothingWhileNobodyIsConnected) {
   const CampaignRun run = SomeRunOf(SomeCampaignOf(1));
   const Schedule schedule = ScheduleOf(run, {});
