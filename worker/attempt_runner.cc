@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,6 +106,10 @@ class AttemptRun {
       check = *made;
       if (!check.ok) {
         status = absl::FailedPreconditionError(check.detail);
+        // What was not written at all is infinitely wrong, and reports take numbers.
+        if (!std::isfinite(check.max_error)) {
+          check.max_error = std::numeric_limits<double>::max();
+        }
       }
     }
     return Agreed(status, absl::StrCat(name, " checked ", when));
