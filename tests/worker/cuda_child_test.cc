@@ -93,11 +93,12 @@ class Worker {
                 .campaign_id = "c1",
                 .data_seed = 11,
                 .env = std::move(env)},
-        runner_("cuda:0", {.started = [](const std::string&) {},
-                           .progress = [this](const std::string& id, const std::string& stage,
-                                              int64_t, double) { Progress(id, stage); },
-                           .finished = [this](const LeasedWork&,
-                                              const AttemptResult& result) { Finish(result); }}) {
+        runner_("cuda:0", PluginOptions{},
+                {.started = [](const std::string&) {},
+                 .progress = [this](const std::string& id, const std::string& stage, int64_t,
+                                    double) { Progress(id, stage); },
+                 .finished = [this](const LeasedWork&,
+                                    const AttemptResult& result) { Finish(result); }}) {
     launch_.campaign_json = ToJson(campaign_);
   }
 
