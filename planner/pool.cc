@@ -106,6 +106,31 @@ void AddRouting(PooledTrial& pooled) {
   }
 }
 
+// Attempts that measured another build of a plugin than the latest one did are attempts at another
+// kernel: leaves them out and counts them.
+void LeaveOutOtherBuilds(PooledTrial& pooled) {
+  for (const Plan* plan : {&pooled.trial->spec.baseline, &pooled.trial->spec.variant}) {
+    if (plan->moe.kernel != MoeKernel::kPlugin) {
+      continue;
+    }
+    const std::string key = absl::StrCat("plugin:", plan->moe.plugin);
+    const auto build_of = [&key](const AttemptRecord* attempt) {
+      const auto found = attempt->result.environment.find(key);
+      return found == attempt->result.environment.end() ? std::string() : found->second;
+    };
+    std::string latest;
+    for (const AttemptRecord* attempt : pooled.attempts) {
+      const std::string build = build_of(attempt);
+      latest = build.empty() ? latest : build;
+    }
+    pooled.num_other_builds +=
+        static_cast<int>(std::erase_if(pooled.attempts, [&](const AttemptRecord* attempt) {
+          const std::string build = build_of(attempt);
+          return !build.empty() && build != latest;
+        }));
+  }
+}
+
 void PoolDone(PooledTrial& pooled) {
   for (const AttemptRecord* attempt : pooled.attempts) {
     const AttemptResult& result = attempt->result;
@@ -160,6 +185,7 @@ PooledTrial Pool(const TrialRecord& trial, const std::vector<const AttemptRecord
       pooled.attempts.push_back(attempt);
     }
   }
+  LeaveOutOtherBuilds(pooled);
   if (trial.spec.settled.has_value()) {
     SetStanding(pooled, *trial.spec.settled, trial.spec.settled_reason);
   } else if (trial.failure.has_value() &&

@@ -16,6 +16,7 @@ struct PooledTrial {
   const TrialRecord* trial = nullptr;  // Outlives this.
   // Authoritative attempts, by start time, then launch.
   std::vector<const AttemptRecord*> attempts;
+  int num_other_builds = 0;  // Attempts left out: with another build of a plugin than the latest.
   Standing standing = Standing::kNotRun;
   std::string reason;       // Why standing is not `measured`.
   std::vector<Pair> pairs;  // Of valid attempts; empty unless standing is `measured`.

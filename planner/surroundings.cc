@@ -123,6 +123,10 @@ void AddTrials(const RankingContext& context, WarningList& warnings) {
         AddEffectivePlan(name, spec, attempt->result, warnings);
       }
     }
+    if (trial.num_other_builds > 0) {
+      warnings.Add(absl::StrCat(name, ": ", trial.num_other_builds,
+                                " attempts with another build of its plugin are left out"));
+    }
     if (trial.standing == Standing::kMeasured) {
       ++num_measured;
       ++by_fidelity[trial.fidelity];

@@ -204,7 +204,7 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
     if (op.name == "all_reduce.moe" || op.name == "moe.combine" ||
         op.name == "moe.combine_all_to_all") {
       sum.overlappable_us += times * time.us;
-    } else if (op.name == "moe.down" || op.name == "moe.fused") {
+    } else if (op.name == "moe.down" || op.name == "moe.fused" || op.name == "moe.plugin") {
       sum.down_us += times * time.us;
     }
   }

@@ -28,6 +28,29 @@ TEST(PoolTrialsTest, CallsNothingFullThatOneRankOfSeveralMeasured) {
   EXPECT_EQ(PoolTrials(builder.results())[0].fidelity, Fidelity::kShard);
 }
 
+TEST(PoolTrialsTest, DoesNotMixBuildsOfAPlugin) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  Plan& variant = builder.results().trials[0].spec.variant;
+  variant.moe.kernel = MoeKernel::kPlugin;
+  variant.moe.plugin = "fast";
+  const std::string id = builder.results().trials[0].spec.trial_id;
+  std::vector<AttemptRecord*> attempts;
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    if (attempt.result.trial_id == id) {
+      attempts.push_back(&attempt);
+      attempt.result.environment["plugin:fast"] = "fast 1.0, file a";
+    }
+  }
+  ASSERT_EQ(attempts.size(), 3u);
+  EXPECT_EQ(PoolTrials(builder.results())[0].pairs.size(), 36u);
+  attempts.back()->result.environment["plugin:fast"] = "fast 1.0, file b";
+  const PooledTrial mixed = PoolTrials(builder.results())[0];
+  EXPECT_EQ(mixed.pairs.size(), 12u);
+  EXPECT_EQ(mixed.num_other_builds, 2);
+  EXPECT_EQ(mixed.standing, Standing::kMeasured);
+}
+
 TEST(PoolTrialsTest, GivesAWrongResultNoTime) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("wrong", 3, 3);
