@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/accuracy.h"
+#include "planner/cost/systems.h"
 #include "planner/mix.h"
 #include "planner/prediction.h"
 
@@ -48,8 +49,10 @@ void PredictMeasured(const RankingContext& context, Ranking& ranking) {
   if (!context.predictions.empty() || context.campaign().measure.warm) {
     return;
   }
+  Machine machine = context.results.machine;
+  const std::string completed = CompleteFromDataSheet(machine);
   absl::StatusOr<CampaignPredictor> predictor =
-      CampaignPredictor::Create(context.campaign(), context.results.machine);
+      CampaignPredictor::Create(context.campaign(), machine);
   if (!predictor.ok()) {
     return;
   }
@@ -69,6 +72,9 @@ void PredictMeasured(const RankingContext& context, Ranking& ranking) {
     return;
   }
   std::set<std::string> notes;
+  if (!completed.empty()) {
+    notes.insert(completed);
+  }
   for (size_t point = 0; point < context.campaign().points.size(); ++point) {
     if (const auto baseline = predictor->Baseline(static_cast<int>(point)); baseline.ok()) {
       notes.insert(baseline->step.notes.begin(), baseline->step.notes.end());

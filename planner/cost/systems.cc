@@ -1,6 +1,7 @@
 #include "planner/cost/systems.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,21 +22,51 @@ constexpr double kHopperMmaSync = 0.62;
 // Where a sheet states only FP4 with sparsity, dense is half of it, FP8 half of that, BF16 half
 // again. fp32 is the sheet's non-tensor figure. The share of mma.sync on Blackwell is assumed.
 constexpr SystemSpec kSystems[] = {
-    {"h200_sxm", "sm_90", 132, 4800, 60 * kMiB, 67, 989, 1979, 0, kHopperMmaSync, 450, true},
-    {"h100_sxm", "sm_90", 132, 3350, 50 * kMiB, 67, 989, 1979, 0, kHopperMmaSync, 450, true},
+    {"h200_sxm", "sm_90", 132, 4800, 60 * kMiB, 67, 989, 1979, 0, kHopperMmaSync, 450, true,
+     "NVIDIA H200"},
+    {"h100_sxm", "sm_90", 132, 3350, 50 * kMiB, 67, 989, 1979, 0, kHopperMmaSync, 450, true,
+     "NVIDIA H100 80GB HBM3"},
     {"b200_sxm", "sm_100", 148, 8000, 126 * kMiB, 80, 2250, 4500, 9000, kHopperMmaSync / 2, 900,
-     true},
+     true, "NVIDIA B200"},
     {"h20_sxm", "sm_90", 78, 4000, 60 * kMiB, 44, 148, 296, 0, kHopperMmaSync, 450, true},
     {"gb200", "sm_100", 148, 8000, 126 * kMiB, 80, 2500, 5000, 10000, kHopperMmaSync / 2, 900,
      true},
     {"a100_sxm", "sm_80", 108, 2039, 40 * kMiB, 19.5, 312, 0, 0, 1, 300, true},
-    {"l40s", "sm_89", 142, 864, 96 * kMiB, 91.6, 362, 733, 0, 1, 32, false},
-    {"rtx_pro_6000_server", "sm_120", 188, 1597, 128 * kMiB, 120, 462, 925, 1850, 1, 64, false},
+    {"l40s", "sm_89", 142, 864, 96 * kMiB, 91.6, 362, 733, 0, 1, 32, false, "NVIDIA L40S"},
+    {"rtx_pro_6000_server", "sm_120", 188, 1597, 128 * kMiB, 120, 462, 925, 1850, 1, 64, false,
+     "NVIDIA RTX PRO 6000 Blackwell Server Edition"},
     {"rtx_4090", "sm_89", 128, 1008, 72 * kMiB, 82.6, 165.2, 660, 0, 1, 32, false},
-    {"rtx_5090", "sm_120", 170, 1792, 96 * kMiB, 104.8, 209.5, 838, 1676, 1, 64, false},
+    {"rtx_5090", "sm_120", 170, 1792, 96 * kMiB, 104.8, 209.5, 838, 1676, 1, 64, false,
+     "NVIDIA GeForce RTX 5090"},
 };
 
+void Fill(std::optional<double>& value, double from, absl::string_view name,
+          std::vector<absl::string_view>& filled) {
+  if (!value.has_value() && from > 0) {
+    value = from;
+    filled.push_back(name);
+  }
+}
+
 }  // namespace
+
+std::string CompleteFromDataSheet(Machine& machine) {
+  for (const SystemSpec& system : kSystems) {
+    if (system.device_name.empty() || system.device_name != machine.device_name) {
+      continue;
+    }
+    std::vector<absl::string_view> filled;
+    Fill(machine.peak_bandwidth_gb_per_s, system.bandwidth_gb_per_s, "memory bandwidth", filled);
+    Fill(machine.peak_bf16_tflop_per_s, system.bf16_tflop_per_s, "bf16", filled);
+    Fill(machine.peak_fp8_tflop_per_s, system.fp8_tflop_per_s, "fp8", filled);
+    Fill(machine.peak_fp4_tflop_per_s, system.fp4_tflop_per_s, "fp4", filled);
+    Fill(machine.link_gb_per_s, system.link_gb_per_s, "link", filled);
+    return filled.empty() ? ""
+                          : absl::StrCat("peaks of ", machine.device_name,
+                                         " from its data sheet: ", absl::StrJoin(filled, ", "));
+  }
+  return "";
+}
 
 absl::StatusOr<const SystemSpec*> FindSystem(absl::string_view name) {
   std::vector<absl::string_view> names;

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/machine.h"
 
 namespace lastflop {
 
@@ -23,6 +24,7 @@ struct SystemSpec {
   double mma_sync_share = 1;
   double link_gb_per_s = 0;  // One direction of a GPU.
   bool has_nvlink = false;
+  absl::string_view device_name;  // As its driver reports it; "" where nobody has looked.
 
   // Clock in units of the H200's, from vector throughput over SMs.
   double relative_clock() const { return fp32_tflop_per_s / num_sms / (67.0 / 132.0); }
@@ -30,6 +32,10 @@ struct SystemSpec {
 
 // NotFound with the known names and the nearest one.
 absl::StatusOr<const SystemSpec*> FindSystem(absl::string_view name);
+
+// Fills the peaks and the link that a GPU found by its driver has no way to report, from the data
+// sheet of the system with its device name. The sentence that says so; "" when nothing was filled.
+std::string CompleteFromDataSheet(Machine& machine);
 
 // 0 for the same system, small for one architecture, growing with the log distance of the peaks.
 double SystemDistance(const SystemSpec& a, const SystemSpec& b);

@@ -54,6 +54,21 @@ TEST_F(PredictMeasuredTest, PredictsNothingWithoutABandwidthAndNothingWarm) {
   EXPECT_FALSE(Find(MakeRanking(builder_.results()), "experts").predicted_speedup.has_value());
 }
 
+TEST_F(PredictMeasuredTest, TakesPeaksThatNoDriverReportsFromTheDataSheet) {
+  const Ranking declared = MakeRanking(builder_.results());
+  Machine& machine = builder_.results().machine;
+  machine.name = "detected";
+  machine.peak_bandwidth_gb_per_s.reset();
+  machine.peak_bf16_tflop_per_s.reset();
+  machine.link_gb_per_s.reset();
+  const Ranking ranking = MakeRanking(builder_.results());
+  ASSERT_TRUE(Find(ranking, "experts").predicted_speedup.has_value());
+  EXPECT_NEAR(*Find(ranking, "experts").predicted_speedup,
+              *Find(declared, "experts").predicted_speedup, 1e-9);
+  EXPECT_THAT(ranking.assumptions,
+              Contains(HasSubstr("peaks of NVIDIA H200 from its data sheet: memory bandwidth")));
+}
+
 TEST_F(PredictMeasuredTest, WhatTheModelDoesNotSeeHasNoPrediction) {
   for (TrialRecord& trial : builder_.results().trials) {
     trial.spec.variant = trial.spec.baseline;
