@@ -24,17 +24,20 @@ if(LASTFLOP_UNITY)
     <absl/strings/str_split.h>)
 endif()
 
-# lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...] [ALONE a.cc ...])
+# lastflop_add_library(NAME SOURCES a.cc ... DEPS lib ... [PRIVATE_DEPS lib ...] [ALONE a.cc ...] [COLD])
 # One static library lastflop::NAME; includes are written from the root of the repository. ALONE: those
 # of SOURCES that share a name of their anonymous namespace with another; LASTFLOP_UNITY compiles
-# several of the others as one file.
+# several of the others as one file. COLD: runs for moments and is compiled for longer.
 function(lastflop_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "SOURCES;DEPS;PRIVATE_DEPS;ALONE" ${ARGN})
   add_library(lastflop_${name} STATIC ${ARG_SOURCES})
   add_library(lastflop::${name} ALIAS lastflop_${name})
   target_include_directories(lastflop_${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(lastflop_${name} PUBLIC ${ARG_DEPS}
     PRIVATE ${ARG_PRIVATE_DEPS} lastflop_warnings lastflop_product_flags)
+  if(ARG_COLD)
+    target_compile_options(lastflop_${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
   if(LASTFLOP_UNITY)
     set_target_properties(lastflop_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
     # A type of a .cc file may have members of types that only it knows; a file that includes it
@@ -54,6 +57,7 @@ function(lastflop_add_executable name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} lastflop_warnings lastflop_product_flags)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # A main is always cold.
 endfunction()
 
 # lastflop_add_test(NAME x_test SOURCES x_test.cc ... DEPS lib ... [LABELS unit|e2e|gpu|multigpu]
