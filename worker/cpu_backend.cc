@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "common/units.h"
 #include "kernels/cpu/vector_isa.h"
@@ -35,9 +34,10 @@ int64_t CacheBytes(const BackendOptions& options) {
   return options.machine.l2_bytes > 0 ? options.machine.l2_bytes : LastLevelCacheBytes();
 }
 
-std::vector<int> RanksOfCache(const RankCores& own, int num_ranks) {
+// Of the ranks on the cores `allowed`, those whose first core shares a cache with that of `own`.
+std::vector<int> RanksOfCache(const RankCores& own, const std::vector<int>& allowed,
+                              int num_ranks) {
   const std::vector<int> of_cache = CoresOfCache(own.cores.front());
-  const std::vector<int> allowed = AllowedCores();
   std::vector<int> ranks;
   for (int rank = 0; rank < num_ranks; ++rank) {
     const int core = CoresOfRank(allowed, rank, num_ranks).cores.front();
@@ -84,17 +84,19 @@ absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(const BackendOpti
       std::unique_ptr<ThreadPool> pool,
       ThreadPool::Create({.cores = cores.cores, .shared_cores = cores.shared, .isa = {}}));
   return std::unique_ptr<CpuBackend>(
-      new CpuBackend(options, std::move(cores), std::move(pool), MemoryOfRank(options)));
+      new CpuBackend(options, allowed, std::move(cores), std::move(pool), MemoryOfRank(options)));
 }
 
-CpuBackend::CpuBackend(const BackendOptions& options, RankCores cores,
-                       std::unique_ptr<ThreadPool> pool, double byte_budget)
+// `allowed` is from before the pool pinned this thread.
+CpuBackend::CpuBackend(const BackendOptions& options, const std::vector<int>& allowed,
+                       RankCores cores, std::unique_ptr<ThreadPool> pool, double byte_budget)
     : options_(options),
       cores_(std::move(cores)),
+      cores_text_(CoresText(allowed, options.num_ranks)),
       byte_budget_(byte_budget),
       pool_(std::move(pool)),
       store_(byte_budget),
-      evictor_(CacheBytes(options), RanksOfCache(cores_, options.num_ranks), *pool_) {}
+      evictor_(CacheBytes(options), RanksOfCache(cores_, allowed, options.num_ranks), *pool_) {}
 
 absl::Status CpuBackend::CheckFits(const Plan& plan, const Point& point) const {
   return CheckMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
@@ -144,7 +146,7 @@ std::map<std::string, std::string> CpuBackend::Environment() {
       {"backend", "cpu"},
       {"cpu", CpuModelName()},
       {"vector_isa", std::string(Describe(pool_->isa()))},
-      {"cores", absl::StrJoin(cores_.cores, ",")},
+      {"cores", cores_text_},
       {"cores_shared", cores_.shared ? "yes: ranks share cores" : "no"},
       {"threads", absl::StrCat(pool_->num_threads())},
       {"last_level_cache_mib",

@@ -52,8 +52,8 @@ class CpuBackend final : public Backend {
   void set_after_op(AfterOp after_op) { after_op_ = std::move(after_op); }
 
  private:
-  CpuBackend(const BackendOptions& options, RankCores cores, std::unique_ptr<ThreadPool> pool,
-             double byte_budget);
+  CpuBackend(const BackendOptions& options, const std::vector<int>& allowed, RankCores cores,
+             std::unique_ptr<ThreadPool> pool, double byte_budget);
 
   WeightData data() const { return {.seed = options_.data_seed, .zeros = options_.measure.zeros}; }
   absl::StatusOr<std::unique_ptr<CpuStep>> Load(const Plan& plan, const Point& point, int rank);
@@ -61,6 +61,7 @@ class CpuBackend final : public Backend {
 
   const BackendOptions options_;
   const RankCores cores_;
+  const std::string cores_text_;  // Of all ranks.
   const double byte_budget_;
   std::unique_ptr<ThreadPool> pool_;
   CpuBufferStore store_;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -97,6 +98,15 @@ RankCores CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks) {
   return {.cores = {cores.begin() + rank * count / num_ranks,
                     cores.begin() + (rank + 1) * count / num_ranks},
           .shared = false};
+}
+
+std::string CoresText(const std::vector<int>& cores, int num_ranks) {
+  std::vector<std::string> parts;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::string own = absl::StrJoin(CoresOfRank(cores, rank, num_ranks).cores, ",");
+    parts.push_back(num_ranks == 1 ? own : absl::StrCat("rank ", rank, ": ", own));
+  }
+  return absl::StrJoin(parts, "; ");
 }
 
 int64_t LastLevelCacheBytes() {

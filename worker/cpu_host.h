@@ -17,6 +17,9 @@ struct RankCores {
 };
 RankCores CoresOfRank(const std::vector<int>& cores, int rank, int num_ranks);
 
+// The cores of all ranks in words: "0,1", with several ranks "rank 0: 0,1; rank 1: 2,3".
+std::string CoresText(const std::vector<int>& cores, int num_ranks);
+
 // The cores that share the largest cache of `core`, ascending, from sysfs; `core` alone where sysfs
 // does not tell.
 std::vector<int> CoresOfCache(int core);

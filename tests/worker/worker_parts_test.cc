@@ -32,6 +32,12 @@ TEST(CoresOfRankTest, SharesCoresWhenThereAreFewerThanRanks) {
   EXPECT_THAT(CoresOfRank({0, 1}, 3, 4).cores, ElementsAre(1));
 }
 
+TEST(CoresTextTest, NamesTheCoresOfEveryRank) {
+  EXPECT_EQ(CoresText({0, 1, 2}, 1), "0,1,2");
+  EXPECT_EQ(CoresText({0, 1, 2, 3, 4}, 2), "rank 0: 0,1; rank 1: 2,3,4");
+  EXPECT_EQ(CoresText({4}, 2), "rank 0: 4; rank 1: 4");
+}
+
 TEST(DetectCpuMachineTest, KnowsThisHost) {
   const Machine machine = DetectCpuMachine();
   EXPECT_GE(machine.num_cores, 1);
