@@ -4,13 +4,16 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <utility>
 
@@ -63,6 +66,30 @@ absl::Status CheckPort(const std::string& listen) {
   return absl::OkStatus();
 }
 
+// gRPC's own failure to bind comes with lines of its log on stderr, so that a taken port is found
+// before it tries. OK also where this cannot tell: gRPC says what is wrong then.
+absl::Status CheckPortIsFree(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  const std::string port = listen.substr(colon + 1);
+  const std::string host(absl::StripSuffix(absl::StripPrefix(listen.substr(0, colon), "["), "]"));
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) {
+    return absl::OkStatus();
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  const int probe = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;  // As gRPC: connections of an earlier coordinator that linger do not count.
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool is_taken = bind(probe, found->ai_addr, found->ai_addrlen) != 0 && errno == EADDRINUSE;
+  close(probe);
+  return is_taken ? absl::FailedPreconditionError(
+                        absl::StrCat("cannot listen on ", listen, ": another process does"))
+                  : absl::OkStatus();
+}
+
 // gRPC removes a socket file that is in its way, also one that somebody listens on.
 absl::Status CheckUnixSocket(absl::string_view path) {
   sockaddr_un address{};
@@ -107,6 +134,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   absl::string_view unix_path = options.listen;
   const bool is_unix = absl::ConsumePrefix(&unix_path, "unix:");
   LASTFLOP_RETURN_IF_ERROR(is_unix ? CheckUnixSocket(unix_path) : CheckPort(options.listen));
+  if (!is_unix) {
+    LASTFLOP_RETURN_IF_ERROR(CheckPortIsFree(options.listen));
+  }
   LASTFLOP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
                             MakeCredentials(options));
 

@@ -1,0 +1,139 @@
+// The programs around a campaign: what they say when something is not there, when the user leaves,
+// and what a database still tells.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/program.h"
+#include "tests/e2e/tiny_campaign.h"
+
+namespace lastflop {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kLong[] = "launches: 3, min_pairs: 30, max_time: 3s";
+
+std::string StateIn(const TestFolder& folder, const std::string& db) {
+  Program list(folder.path(), "lastflop", {"list", "--db", db, "-o", "json"});
+  EXPECT_EQ(list.Wait(), 0) << list.Err();
+  return json::parse(list.Out()).at(0).at("state").get<std::string>();
+}
+
+TEST(ProgramsTest, AWorkerSaysThatItReachesNoCoordinator) {
+  const TestFolder folder;
+  const std::string address = "unix:" + folder.path() + "/nobody";
+  Program worker(folder.path(), "lastflop-worker", {"--server", address, "--device", "cpu:0"});
+  EXPECT_TRUE(worker.WaitForErr("event=no_coordinator address=" + address + " reason="))
+      << worker.Err();
+  worker.Signal(SIGTERM);
+  EXPECT_EQ(worker.Wait(), 0);
+}
+
+TEST(ProgramsTest, ADeviceThatIsNotThereIsAUsageErrorThatSaysWhatIs) {
+  const TestFolder folder;
+  WriteTinyCampaign(folder, kTinyInterventions);  // For its model.
+  for (const std::string device : {"cpu:x", "cpu:99999", "cuda:99"}) {
+    Program worker(folder.path(), "lastflop-worker",
+                   {"--server", "unix:" + folder.path() + "/s", "--device", device});
+    EXPECT_EQ(worker.Wait(std::chrono::seconds(20)), 2) << device;
+    EXPECT_THAT(worker.Err(), HasSubstr("this host has cpu:0 to cpu:"));
+    Program bench(folder.path(), "lastflop",
+                  {"kernels", "bench", "--device", device, "--model",
+                   folder.path() + "/models/tiny.json", "--batch", "1", "--samples", "1"});
+    EXPECT_EQ(bench.Wait(std::chrono::seconds(60)), 2) << device;
+    EXPECT_THAT(bench.Err(), HasSubstr("this host has cpu:0 to cpu:"));
+  }
+}
+
+TEST(ProgramsTest, ASecondCoordinatorOnAPortSaysOneLineOfItsOwn) {
+  const TestFolder folder;
+  const std::string port_file = folder.path() + "/port";
+  Program first(
+      folder.path(), "lastflopd",
+      {"--listen", "127.0.0.1:0", "--db", folder.path() + "/a.db", "--port-file", port_file});
+  ASSERT_TRUE(first.WaitForErr("event=listening")) << first.Err();
+  std::string address;
+  for (int i = 0; i < 1000 && address.empty(); ++i) {
+    std::getline(std::ifstream(port_file), address);
+  }
+  Program second(folder.path(), "lastflopd",
+                 {"--listen", address, "--db", folder.path() + "/b.db"});
+  EXPECT_EQ(second.Wait(std::chrono::seconds(60)), 2);
+  EXPECT_THAT(second.Err(), HasSubstr("event=cannot_serve"));
+  EXPECT_THAT(second.Err(), Not(HasSubstr("E1")));
+  EXPECT_EQ(std::count(second.Err().begin(), second.Err().end(), '\n'), 1) << second.Err();
+}
+
+TEST(ProgramsTest, ARunWhoseTerminalHangsUpIsCancelledAndSaysHowToGoOn) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions, kLong);
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  ASSERT_TRUE(run.WaitForErr("trials")) << run.Err();
+  run.Signal(SIGHUP);
+  EXPECT_EQ(run.Wait(), 130) << run.Err();
+  EXPECT_THAT(run.Err(), HasSubstr("lastflop resume"));
+  EXPECT_EQ(StateIn(folder, db), "cancelled");
+}
+
+TEST(ProgramsTest, ARunThatNobodyReadsAnyMoreIsCancelled) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions, kLong);
+  const std::string db = folder.path() + "/r.db";
+  const std::string command = std::string("'") + std::getenv("LASTFLOP_BIN_DIR") +
+                              "/lastflop' run '" + file + "' --db '" + db +
+                              "' 2>&1 | head -n 1 > '" + folder.path() + "/first'";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(StateIn(folder, db), "cancelled");
+}
+
+TEST(ProgramsTest, ADatabaseTellsItsLogsWorkersAndWhatWasNotMeasured) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  EXPECT_THAT(run.Err(), HasSubstr("graphs unsupported: "));
+
+  Program workers(folder.path(), "lastflop", {"workers", "--db", db, "-o", "json"});
+  ASSERT_EQ(workers.Wait(), 0) << workers.Err();
+  EXPECT_EQ(json::parse(workers.Out()).at(0).at("worker"), "local-0");
+  Program logs(folder.path(), "lastflop", {"logs", "--db", db});
+  EXPECT_EQ(logs.Wait(), 0) << logs.Err();
+  Program none(folder.path(), "lastflop", {"logs"});
+  EXPECT_EQ(none.Wait(), 2);
+  EXPECT_THAT(none.Err(), HasSubstr("--db FILE"));
+
+  Program list(folder.path(), "lastflop", {"list", "--db", db, "-o", "json"});
+  ASSERT_EQ(list.Wait(), 0) << list.Err();
+  const json line = json::parse(list.Out()).at(0);
+  EXPECT_GE(line.at("unmeasured").get<int>(), 1) << line.dump();
+  EXPECT_EQ(line.at("unmeasured").get<int>() + line.at("done").get<int>(),
+            line.at("trials").get<int>());
+  Program show(folder.path(), "lastflop", {"show", "--db", db, "-o", "json"});
+  ASSERT_EQ(show.Wait(), 0) << show.Err();
+  for (const json& trial : json::parse(show.Out())) {
+    if (trial.at("intervention") == "graphs") {
+      EXPECT_EQ(trial.at("state"), "unsupported");
+    }
+  }
+
+  Program resumed(folder.path(), "lastflop", {"resume", "--db", db});
+  ASSERT_EQ(resumed.Wait(), 0) << resumed.Err();
+  EXPECT_THAT(resumed.Err(), Not(HasSubstr(" trials"))) << "progress of a run that is long over";
+}
+
+}  // namespace
+}  // namespace lastflop
