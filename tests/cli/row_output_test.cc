@@ -20,7 +20,7 @@ std::string Written(const std::string& format) {
 }
 
 TEST(RowOutputTest, NoTextOfOthersSteersTheTerminal) {
-  EXPECT_EQ(Written("table"), "name       trials\na|  [31m        3\nn/a             4\n");
+  EXPECT_EQ(Written("table"), "name        trials\na|  [31m         3\nn/a              4\n");
   EXPECT_EQ(Written("md"),
             "| name | trials |\n| --- | --: |\n| a\\|  \\[31m   | 3 |\n| n/a | 4 |\n");
   EXPECT_EQ(Written("csv"), "name,trials\r\n\"a|  [31m\n \",3\r\n,4\r\n");
