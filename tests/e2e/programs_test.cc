@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -59,15 +58,13 @@ TEST(ProgramsTest, ADeviceThatIsNotThereIsAUsageErrorThatSaysWhatIs) {
 
 TEST(ProgramsTest, ASecondCoordinatorOnAPortSaysOneLineOfItsOwn) {
   const TestFolder folder;
-  const std::string port_file = folder.path() + "/port";
-  Program first(
-      folder.path(), "lastflopd",
-      {"--listen", "127.0.0.1:0", "--db", folder.path() + "/a.db", "--port-file", port_file});
-  ASSERT_TRUE(first.WaitForErr("event=listening")) << first.Err();
-  std::string address;
-  for (int i = 0; i < 1000 && address.empty(); ++i) {
-    std::getline(std::ifstream(port_file), address);
-  }
+  Program first(folder.path(), "lastflopd",
+                {"--listen", "127.0.0.1:0", "--db", folder.path() + "/a.db"});
+  const std::string before = "event=listening address=";
+  ASSERT_TRUE(first.WaitForErr(before)) << first.Err();
+  const std::string said = first.Err();
+  const size_t begin = said.find(before) + before.size();
+  const std::string address = said.substr(begin, said.find(' ', begin) - begin);
   Program second(folder.path(), "lastflopd",
                  {"--listen", address, "--db", folder.path() + "/b.db"});
   EXPECT_EQ(second.Wait(std::chrono::seconds(60)), 2);
