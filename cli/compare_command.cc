@@ -83,7 +83,8 @@ void WriteJson(const ComparedCampaign& a, const ComparedCampaign& b,
                                  {"confidence", comparison.confidence},
                                  {"interval_confidence", comparison.interval_confidence},
                                  {"min_effect", comparison.min_effect},
-                                 {"regressions", comparison.num_regressions}};
+                                 {"regressions", comparison.num_regressions},
+                                 {"warnings", comparison.warnings}};
   json["environment"] = nlohmann::ordered_json::array();
   for (const EnvironmentDifference& one : comparison.environment) {
     json["environment"].push_back({{"key", one.key}, {"a", one.a}, {"b", one.b}});
@@ -124,6 +125,9 @@ void WriteNotes(const ComparedCampaign& a, const ComparedCampaign& b,
       << absl::StrFormat("%.4g%%", 100 * comparison.interval_confidence)
       << ", so that all verdicts together hold at "
       << absl::StrFormat("%.4g%%", 100 * comparison.confidence) << "\n";
+  for (const std::string& warning : comparison.warnings) {
+    err << "WARNING: " << OneLine(warning) << "\n";
+  }
   for (const EnvironmentDifference& one : comparison.environment) {
     err << "differs: " << OneLine(one.key) << ": " << (one.a.empty() ? "n/a" : OneLine(one.a))
         << " -> " << (one.b.empty() ? "n/a" : OneLine(one.b)) << "\n";
@@ -149,6 +153,9 @@ int CompareCommand(const CompareFlags& flags, Io& io) {
   const absl::StatusOr<ComparedCampaign> b = ReadSide(flags.source, flags.b);
   if (!b.ok()) {
     return ExitCodeFor(b.status(), io.err);
+  }
+  if (const absl::Status status = CheckComparable(*a, *b); !status.ok()) {
+    return ExitCodeFor(status, io.err);
   }
   const CampaignComparison comparison = CompareCampaigns(*a, *b);
   WriteNotes(*a, *b, comparison, io.err);

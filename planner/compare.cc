@@ -193,6 +193,32 @@ ComparedCell CompareCell(const CellKey& key, const PooledTrial* a, const PooledT
   return cell;
 }
 
+std::string EnvironmentValue(const std::map<std::string, std::string>& environment,
+                             const std::string& key) {
+  const auto found = environment.find(key);
+  return found == environment.end() ? std::string() : found->second;
+}
+
+// Keys of the environment that say what was run, not where, and what a difference means.
+constexpr std::pair<absl::string_view, absl::string_view> kWorkKeys[] = {
+    {"baseline_plan", "the baselines are different plans (degrees, formats or kernels)"},
+    {"routing", "tokens are routed differently"},
+    {"data", "one ran on zeros"},
+};
+
+std::vector<std::string> WarningsOn(const std::vector<EnvironmentDifference>& differences) {
+  std::vector<std::string> warnings;
+  for (const auto& [key, meaning] : kWorkKeys) {
+    for (const EnvironmentDifference& one : differences) {
+      if (one.key == key && !one.a.empty() && !one.b.empty()) {
+        warnings.push_back(absl::StrCat(meaning, ": ", key, " ", one.a, " in A and ", one.b,
+                                        " in B; ratios are of that too"));
+      }
+    }
+  }
+  return warnings;
+}
+
 std::vector<EnvironmentDifference> DifferencesOf(const std::map<std::string, std::string>& a,
                                                  const std::map<std::string, std::string>& b) {
   std::set<std::string> keys;
@@ -201,13 +227,10 @@ std::vector<EnvironmentDifference> DifferencesOf(const std::map<std::string, std
       keys.insert(key);
     }
   }
-  const auto value_of = [](const std::map<std::string, std::string>& side, const std::string& key) {
-    const auto found = side.find(key);
-    return found == side.end() ? std::string() : found->second;
-  };
   std::vector<EnvironmentDifference> differences;
   for (const std::string& key : keys) {
-    EnvironmentDifference one{.key = key, .a = value_of(a, key), .b = value_of(b, key)};
+    EnvironmentDifference one{
+        .key = key, .a = EnvironmentValue(a, key), .b = EnvironmentValue(b, key)};
     // Every campaign draws its own data.
     if (one.a != one.b && key != "data_seed") {
       differences.push_back(std::move(one));
@@ -217,6 +240,17 @@ std::vector<EnvironmentDifference> DifferencesOf(const std::map<std::string, std
 }
 
 }  // namespace
+
+absl::Status CheckComparable(const ComparedCampaign& a, const ComparedCampaign& b) {
+  const std::string model_a = EnvironmentValue(a.environment, "model");
+  const std::string model_b = EnvironmentValue(b.environment, "model");
+  if (!model_a.empty() && !model_b.empty() && model_a != model_b) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A is of the model ", model_a, " and B of ", model_b,
+                     ": their steps are different work, and no ratio of them means anything"));
+  }
+  return absl::OkStatus();
+}
 
 CampaignComparison CompareCampaigns(const ComparedCampaign& a, const ComparedCampaign& b) {
   const std::vector<PooledTrial> pooled_a = PoolTrials(a.results);
@@ -229,6 +263,7 @@ CampaignComparison CompareCampaigns(const ComparedCampaign& a, const ComparedCam
   comparison.confidence = std::max(measure_a.confidence, measure_b.confidence);
   comparison.min_effect = std::max(measure_a.min_effect, measure_b.min_effect);
   comparison.environment = DifferencesOf(a.environment, b.environment);
+  comparison.warnings = WarningsOn(comparison.environment);
   std::vector<FamilyMember> members;
   for (const CellKey& key : cells_a.order) {
     comparison.cells.push_back(CompareCell(key, Find(cells_a, key), Find(cells_b, key), members));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/campaign_results.h"
 #include "planner/ranking.h"
 
@@ -38,6 +39,8 @@ struct EnvironmentDifference {
 struct CampaignComparison {
   std::vector<ComparedCell> cells;  // The baseline's first, then in A's order, then B's own.
   std::vector<EnvironmentDifference> environment;
+  // What makes a ratio more than one of builds, machines or days: another plan, routing or data.
+  std::vector<std::string> warnings;
   double confidence = 0.95;           // Of all verdicts together.
   double interval_confidence = 0.95;  // Of each interval.
   double min_effect = 0.01;
@@ -49,6 +52,9 @@ struct ComparedCampaign {
   CampaignResults results;
   std::map<std::string, std::string> environment;  // Ranking::environment.
 };
+
+// InvalidArgument: campaigns of different models, whose steps are different work.
+absl::Status CheckComparable(const ComparedCampaign& a, const ComparedCampaign& b);
 
 // Compares cell by cell what both measured; cells meet by intervention, choice and the point's
 // label. Verdicts are one family at the stricter confidence and the larger minimum effect of the

@@ -95,5 +95,27 @@ TEST(CompareCampaignsTest, NamesWhatDiffersAroundThem) {
   EXPECT_EQ(comparison.environment[1].a, "");
 }
 
+TEST(CompareCampaignsTest, RefusesOtherModelsAndWarnsOfOtherPlansAndRouting) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  ComparedCampaign a = Side(builder);
+  ComparedCampaign b = Side(builder);
+  a.environment = {{"model", "kimi-k2.5"}, {"baseline_plan", "aa"}, {"routing", "uniform seed 1"}};
+  b.environment = a.environment;
+  EXPECT_TRUE(CheckComparable(a, b).ok());
+  EXPECT_TRUE(CompareCampaigns(a, b).warnings.empty());
+  b.environment["baseline_plan"] = "bb";
+  b.environment["routing"] = "zipf 1 seed 1";
+  EXPECT_TRUE(CheckComparable(a, b).ok());
+  const CampaignComparison comparison = CompareCampaigns(a, b);
+  ASSERT_EQ(comparison.warnings.size(), 2u);
+  EXPECT_THAT(comparison.warnings[0], HasSubstr("different plans"));
+  EXPECT_THAT(comparison.warnings[1], HasSubstr("routed differently"));
+  b.environment["model"] = "qwen3-30b-a3b";
+  const absl::Status status = CheckComparable(a, b);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kimi-k2.5 and B of qwen3-30b-a3b"));
+}
+
 }  // namespace
 }  // namespace lastflop
