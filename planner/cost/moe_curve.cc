@@ -103,17 +103,18 @@ absl::StatusOr<MoeWork> WorkOfRow(const MoeLayerRow& row) {
   const auto tokens = static_cast<double>(row.tokens);
   const double all_pairs = tokens * static_cast<double>(row.topk);
   const int64_t inter_of_rank = row.inter / row.tp;
-  work.inter = static_cast<double>(inter_of_rank);
+  const auto inter = static_cast<double>(inter_of_rank);
   work.tile_rows = TileRows(row.kernel_source, all_pairs * static_cast<double>(row.ep) /
                                                    static_cast<double>(row.experts));
   work.counts = CountTiles(draws, work.tile_rows);
-  work.expert_bytes = 3 * hidden * work.inter * dtype->bytes;
-  work.expert_flop = 6 * hidden * work.inter;
+  work.blocks = work.counts.tiles * (2 * inter + hidden) / kBlockColumns;
+  work.expert_bytes = 3 * hidden * inter * dtype->bytes;
+  work.expert_flop = 6 * hidden * inter;
   // The activation and the weighted sum run over all pairs, also those of other ranks.
-  work.activation_bytes = all_pairs * (hidden + 3 * work.inter) * kBf16Bytes +
-                          work.counts.pairs * (hidden + work.inter) * kBf16Bytes +
+  work.activation_bytes = all_pairs * (hidden + 3 * inter) * kBf16Bytes +
+                          work.counts.pairs * (hidden + inter) * kBf16Bytes +
                           tokens * hidden * kBf16Bytes;
-  work.tail_bytes = !is_triton ? 0 : (hidden / 4 + work.inter) * kBlockColumns * dtype->bytes;
+  work.tail_bytes = !is_triton ? 0 : (hidden / 4 + inter) * kBlockColumns * dtype->bytes;
   double peak = work.system->*(dtype->peak);
   if (!(peak > 0)) {
     peak = work.system->bf16_tflop_per_s;  // No such units: products run in bf16.
@@ -136,17 +137,18 @@ double MoeLayerMicros(const MoeWork& work, std::span<const double> parameters) {
   const double l2_share = L2Share(work);
   const double dram = reads * (1 - l2_share) / (value(1) * bandwidth) +
                       reads * l2_share / (value(6) * kBytesPerMicroPerTbPerS);
-  const double narrow = value(8) / work.inter;
-  const double unpack = work.counts.tiles * work.expert_bytes * (1 + narrow * narrow) /
+  const double unpack = work.counts.tiles * work.expert_bytes /
                         (value(2) * kBytesPerMicroPerTbPerS * system.fp32_tflop_per_s / 2);
+  // A narrow expert's down product is a few steps of work a block: starting and ending it counts.
+  const double turns = work.blocks * value(8) / (system.num_sms * system.relative_clock());
   const double products =
       work.counts.tiles * work.tile_rows * work.expert_flop / (value(3) * work.peak_flop_per_us);
   const double stream = work.tail_bytes / (value(7) * kBytesPerMicroPerGbPerS *
                                            (bandwidth / system.num_sms / kH200SmBandwidth));
   const double power = value(5);
-  const double busy =
-      std::pow(std::pow(dram, power) + std::pow(unpack + products, power) + std::pow(stream, power),
-               1 / power);
+  const double busy = std::pow(
+      std::pow(dram, power) + std::pow(unpack + products + turns, power) + std::pow(stream, power),
+      1 / power);
   const double launches =
       (value(0) + (work.is_expert_parallel ? value(10) : 0)) / system.relative_clock();
   return launches + busy + work.activation_bytes / (value(4) * kBytesPerMicroPerTbPerS);
@@ -162,7 +164,7 @@ double MoeFloorMicros(const MoeWork& work) {
 MoeParameters PriorMean(const std::string& dtype) {
   const Dtype* found = FindDtype(dtype);
   MoeParameters mean = {
-      30, 0.94, found == nullptr ? 0.4 : found->unpack_rate, 0.6, 1.0, 2, 5, 15, 150, 0.2, 3};
+      30, 0.94, found == nullptr ? 0.4 : found->unpack_rate, 0.6, 1.0, 2, 5, 15, 0.6, 0.2, 3};
   for (double& value : mean) {
     value = std::log(value);
   }

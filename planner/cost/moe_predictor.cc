@@ -43,7 +43,8 @@ MoePredictor::Features MoePredictor::FeaturesOf(const MoeLayerRow& row, const Mo
   const ExpertCounts& counts = work.counts;
   return {std::log(static_cast<double>(row.tokens)),
           std::log(std::max(counts.pairs, 0.1) / counts.unique_experts),
-          std::log(counts.unique_experts * work.expert_bytes), std::log(work.inter),
+          std::log(counts.unique_experts * work.expert_bytes),
+          std::log(static_cast<double>(row.inter) / static_cast<double>(row.tp)),
           std::log(counts.tiles / counts.unique_experts)};
 }
 
