@@ -1,21 +1,17 @@
 // collectives bench: a process of lastflop-worker a rank, which alone see collectives and devices.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "cli/collectives_bench.h"
 #include "cli/commands.h"
 #include "cli/local_devices.h"
-#include "cli/processes.h"
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
-#include "common/share_path.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -23,14 +19,6 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
-
-// What is run, with the defaults filled in.
-struct CollectivesBench {
-  std::vector<std::string> devices;  // One a rank.
-  std::vector<int64_t> bytes;
-  std::vector<std::string> algorithms;
-  std::vector<std::string> operations;
-};
 
 absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
   std::vector<std::string> gpus;
@@ -75,41 +63,6 @@ absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
   return bench;
 }
 
-absl::StatusOr<nlohmann::json> RunBench(const CollectivesBench& bench) {
-  LASTFLOP_ASSIGN_OR_RETURN(const std::string directory, BinaryDirectory());
-  LASTFLOP_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
-  const auto arguments_of = [&](size_t rank) {
-    return std::vector<std::string>{absl::StrCat(directory, "/lastflop-worker"),
-                                    "--bench-collectives",
-                                    folder.path() + "/gang",
-                                    "--device",
-                                    bench.devices[rank],
-                                    "--rank",
-                                    absl::StrCat(rank),
-                                    "--ranks",
-                                    absl::StrCat(bench.devices.size()),
-                                    "--bytes",
-                                    absl::StrJoin(bench.bytes, ","),
-                                    "--algorithms",
-                                    absl::StrJoin(bench.algorithms, ","),
-                                    "--operations",
-                                    absl::StrJoin(bench.operations, ","),
-                                    "--parent",
-                                    absl::StrCat(getpid())};
-  };
-  std::vector<std::unique_ptr<ChildProgram>> others;
-  for (size_t rank = 1; rank < bench.devices.size(); ++rank) {
-    LASTFLOP_ASSIGN_OR_RETURN(auto child, ChildProgram::Start(arguments_of(rank), ""));
-    others.push_back(std::move(child));
-  }
-  LASTFLOP_ASSIGN_OR_RETURN(const std::string text, OutputOf(arguments_of(0)));
-  nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded() || !document.contains("rows")) {
-    return absl::InternalError("lastflop-worker answered no rows");
-  }
-  return document;
-}
-
 std::string CellOf(const nlohmann::json& value) {
   if (value.is_null()) {
     return "";
@@ -145,14 +98,15 @@ int CollectivesCommand(const CollectivesFlags& flags, Io& io) {
   if (!bench.ok()) {
     return ExitCodeFor(bench.status(), io.err);
   }
-  const absl::StatusOr<nlohmann::json> document = RunBench(*bench);
-  if (!document.ok()) {
-    return ExitCodeFor(document.status(), io.err);
+  const absl::StatusOr<std::string> text = RunCollectivesBench(*bench);
+  if (!text.ok()) {
+    return ExitCodeFor(text.status(), io.err);
   }
+  const nlohmann::json document = nlohmann::json::parse(*text);
   if (flags.format == "json") {
-    io.out << document->dump(2) << "\n";
+    io.out << document.dump(2) << "\n";
   } else {
-    WriteRows(BenchRows(document->at("rows")), flags.format, io.out);
+    WriteRows(BenchRows(document.at("rows")), flags.format, io.out);
   }
   return kExitFinished;
 }

@@ -103,6 +103,8 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   AddReport(*run, flags.run.format, flags.run.by);
   CLI::App* preview = verb("preview");
   AddFile(*preview, flags.preview.campaign);
+  preview->add_option("--calibration", flags.preview.calibration)->allow_extra_args(false);
+  preview->add_flag("--warm", flags.preview.warm);
   AddReport(*preview, flags.preview.format, flags.preview.by);
   CLI::App* submit = verb("submit");
   AddCampaign(*submit, flags.submit.campaign);
@@ -177,6 +179,12 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   imported->add_option("--origin", flags.imported.origin);
   imported->add_option("--map", flags.imported.column_map)->allow_extra_args(false);
   imported->add_flag("--warm", flags.imported.warm);
+  CLI::App* calibrate = verb("calibrate");
+  calibrate->add_option("--device", flags.calibrate.device);
+  calibrate->add_option("--ranks", flags.calibrate.ranks)->check(CLI::Range(1, 64));
+  calibrate->add_option("--name", flags.calibrate.name);
+  calibrate->add_option("--out", flags.calibrate.out);
+  calibrate->add_flag("--force", flags.calibrate.force);
   CLI::App* kernels = verb("kernels");
   AddFormat(*kernels, flags.kernels.format, RowFormats());
   AddBench(*kernels, flags.bench);

@@ -24,6 +24,7 @@ struct CommandFlags {
   PredictFlags predict;
   ImportFlags imported;
   CollectivesFlags collectives;
+  CalibrateFlags calibrate;
 };
 
 // Adds every verb with its flags to `app`, which fills `flags` when it parses. Help texts are

@@ -34,6 +34,7 @@ int LogsCommand(const LogsFlags& flags, Io& io);
 int ModelCommand(const ModelFlags& flags, Io& io);
 int PredictCommand(const PredictFlags& flags, Io& io);
 int ImportCommand(const ImportFlags& flags, Io& io);
+int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 int KernelsCommand(const HostFlags& flags, Io& io);
 int KernelBenchCommand(const KernelBenchFlags& flags, Io& io);
 int DoctorCommand(const HostFlags& flags, Io& io);

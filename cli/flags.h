@@ -45,6 +45,8 @@ struct RunFlags {
 
 struct PreviewFlags {
   CampaignFlags campaign;
+  std::vector<std::string> calibration;  // Files; empty: the default one, if it is there.
+  bool warm = false;                     // Of their rows that do not say.
   std::string format = "table";
   std::string by = "net_gain";
 };
@@ -122,6 +124,14 @@ struct CollectivesFlags {
   std::vector<std::string> algorithms;  // Empty: all that the device has.
   std::vector<std::string> operations;  // Empty: all.
   std::string format = "table";
+};
+
+struct CalibrateFlags {
+  std::string device;  // "": the first GPU, or the CPU.
+  int ranks = 0;       // Of the all-reduces. 0: every GPU up to 8; 2 on the CPU. 1: none.
+  std::string name;    // "": after the device.
+  std::string out;     // A file or a folder; "" is stdout.
+  bool force = false;  // Replace a file that is there.
 };
 
 struct HostFlags {

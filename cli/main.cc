@@ -41,6 +41,7 @@ int Dispatch(const CLI::App& app, const CommandFlags& flags, Io& io) {
   if (verb == "model") return ModelCommand(flags.model, io);
   if (verb == "predict") return PredictCommand(flags.predict, io);
   if (verb == "import") return ImportCommand(flags.imported, io);
+  if (verb == "calibrate") return CalibrateCommand(flags.calibrate, io);
   if (verb == "kernels") {
     return chosen.get_subcommands().empty() ? KernelsCommand(flags.kernels, io)
                                             : KernelBenchCommand(flags.bench, io);

@@ -46,4 +46,17 @@ absl::StatusOr<std::string> WriteOutputFile(const std::string& out, absl::string
   return path.string();
 }
 
+absl::Status CheckNewOutputFile(const std::string& out, absl::string_view name,
+                                absl::string_view extension) {
+  std::filesystem::path path = out;
+  std::error_code error;
+  if (absl::EndsWith(out, "/") || std::filesystem::is_directory(path, error)) {
+    path /= absl::StrCat(SafeFileName(name), ".", extension);
+  }
+  return std::filesystem::exists(path, error)
+             ? absl::InvalidArgumentError(
+                   absl::StrCat("--out ", path.string(), ": is there already; --force replaces it"))
+             : absl::OkStatus();
+}
+
 }  // namespace lastflop

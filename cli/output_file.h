@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -12,5 +13,10 @@ namespace lastflop {
 // there as a whole or as it was before. Gives its path; InvalidArgument: it cannot be written.
 absl::StatusOr<std::string> WriteOutputFile(const std::string& out, absl::string_view name,
                                             absl::string_view extension, absl::string_view text);
+
+// What WriteOutputFile refuses beside: a file that is there already, whose content took time to
+// make. InvalidArgument, which names --force.
+absl::Status CheckNewOutputFile(const std::string& out, absl::string_view name,
+                                absl::string_view extension);
 
 }  // namespace lastflop

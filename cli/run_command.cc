@@ -98,7 +98,9 @@ int RunCommand(const RunFlags& flags, Io& io) {
     return ExitCodeFor(status, io.err);
   }
   if (loaded->campaign.fidelity == Fidelity::kPredicted) {
-    return PreviewCommand({.campaign = flags.campaign, .format = flags.format, .by = flags.by}, io);
+    return PreviewCommand(
+        {.campaign = flags.campaign, .calibration = {}, .format = flags.format, .by = flags.by},
+        io);
   }
   const absl::StatusOr<std::vector<std::string>> devices =
       DevicesFor(loaded->campaign, flags.workers, loaded->campaign.fidelity, io);

@@ -98,8 +98,11 @@ void Members(Archive& archive, Value& value) {
   archive("peak_bf16_tflop_per_s", value.peak_bf16_tflop_per_s);
   archive("peak_fp8_tflop_per_s", value.peak_fp8_tflop_per_s);
   archive("peak_fp4_tflop_per_s", value.peak_fp4_tflop_per_s);
+  archive("measured_bf16_tflop_per_s", value.measured_bf16_tflop_per_s);
   archive("link_gb_per_s", value.link_gb_per_s);
+  archive("measured_link_gb_per_s", value.measured_link_gb_per_s);
   archive("collective_latency_us", value.collective_latency_us);
+  archive("launch_gap_us", value.launch_gap_us);
   archive("link", value.link);
   archive("cold_read", value.cold_read);
   archive("source", value.source);

@@ -12,6 +12,9 @@ Machine PartOfRank(Machine machine, int64_t num_ranks) {
     for (ReadCurvePoint& point : machine.cold_read) {
       point.bytes /= static_cast<double>(num_ranks);
     }
+    if (machine.measured_bf16_tflop_per_s.has_value()) {
+      *machine.measured_bf16_tflop_per_s /= static_cast<double>(num_ranks);
+    }
   }
   return machine;
 }

@@ -28,16 +28,20 @@ struct Machine {
   std::optional<double> peak_bf16_tflop_per_s;
   std::optional<double> peak_fp8_tflop_per_s;
   std::optional<double> peak_fp4_tflop_per_s;
-  std::optional<double> link_gb_per_s;          // One direction, device to device.
-  std::optional<double> collective_latency_us;  // One small all-reduce.
-  std::string link;                             // nvlink | pcie | shared_memory
-  std::vector<ReadCurvePoint> cold_read;        // Ascending bytes.
-  std::string source;                           // Where the numbers are from.
+  std::optional<double> measured_bf16_tflop_per_s;  // cpu: of all cores together, all formats.
+  std::optional<double> link_gb_per_s;              // One direction, device to device.
+  std::optional<double> measured_link_gb_per_s;     // What a large all-reduce got of it.
+  std::optional<double> collective_latency_us;      // One small all-reduce.
+  std::optional<double> launch_gap_us;    // Between kernels that no graph launches, beyond
+                                          // what a graph leaves between them.
+  std::string link;                       // nvlink | pcie | shared_memory
+  std::vector<ReadCurvePoint> cold_read;  // Ascending bytes.
+  std::string source;                     // Where the numbers are from.
 };
 
 // What one of `num_ranks` ranks on the machine may count on while all of them work. cuda: a device
-// of its own, so the machine as it is. cpu: its part of the cores' bandwidth, so the same times for
-// 1 / num_ranks of the bytes.
+// of its own, so the machine as it is. cpu: its part of the cores' bandwidth and products, so the
+// same times for 1 / num_ranks of the bytes, and 1 / num_ranks of the measured rate.
 Machine PartOfRank(Machine machine, int64_t num_ranks);
 
 // Time to read `bytes` from the cold-read curve: interpolated between points (log-log), linear in

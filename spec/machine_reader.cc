@@ -48,8 +48,11 @@ class MachineBuilder {
     Peak("peak_bf16_tflop_per_s", machine_.peak_bf16_tflop_per_s);
     Peak("peak_fp8_tflop_per_s", machine_.peak_fp8_tflop_per_s);
     Peak("peak_fp4_tflop_per_s", machine_.peak_fp4_tflop_per_s);
+    Peak("measured_bf16_tflop_per_s", machine_.measured_bf16_tflop_per_s);
     Peak("link_gb_per_s", machine_.link_gb_per_s);
+    Peak("measured_link_gb_per_s", machine_.measured_link_gb_per_s);
     Peak("collective_latency_us", machine_.collective_latency_us);
+    Peak("launch_gap_us", machine_.launch_gap_us);
     if (const YamlValue* curve = reader_.Optional("cold_read")) {
       ReadCurve(*curve);
     }

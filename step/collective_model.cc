@@ -29,13 +29,15 @@ absl::StatusOr<double> ModelledCollectiveMicros(const Op& op, const Machine& mac
   } else {
     return 0.0;
   }
-  if (!machine.link_gb_per_s.has_value() || !machine.collective_latency_us.has_value()) {
+  const std::optional<double> link = machine.measured_link_gb_per_s.has_value()
+                                         ? machine.measured_link_gb_per_s
+                                         : machine.link_gb_per_s;
+  if (!link.has_value() || !machine.collective_latency_us.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "fidelity shard models ", op.name,
         " and needs link_gb_per_s and collective_latency_us: name a machine file that has them"));
   }
-  return *machine.collective_latency_us +
-         bytes / (*machine.link_gb_per_s * kBytesPerMicroPerGbPerS);
+  return *machine.collective_latency_us + bytes / (*link * kBytesPerMicroPerGbPerS);
 }
 
 }  // namespace lastflop

@@ -30,9 +30,19 @@ double ColdBytes(const Op& op, const Machine& machine) {
   return activations_overflow ? cold + op.work.activation_bytes : cold;
 }
 
-double FlopAndLinkMicros(const Op& op, const Machine& machine) {
+// The measured rate where it is known: of a CPU, whose cores multiply all formats in fp32, and of a
+// GPU's bf16 products.
+std::optional<double> ReachableTflopPerS(const Op& op, const Machine& machine) {
+  const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
+  const bool is_bf16 = gemm == nullptr || gemm->activations == ActivationFormat::kBf16;
+  return machine.measured_bf16_tflop_per_s.has_value() && (is_bf16 || machine.backend == "cpu")
+             ? machine.measured_bf16_tflop_per_s
+             : PeakTflopPerS(op, machine);
+}
+
+double FlopAndLinkMicros(const Op& op, const std::optional<double>& peak, const Machine& machine) {
   double micros = 0;
-  if (const auto peak = PeakTflopPerS(op, machine); peak.has_value() && *peak > 0) {
+  if (peak.has_value() && *peak > 0) {
     micros = op.work.flop / (*peak * kFlopPerMicroPerTflopPerS);
   }
   if (machine.link_gb_per_s.has_value() && *machine.link_gb_per_s > 0) {
@@ -46,7 +56,7 @@ double FlopAndLinkMicros(const Op& op, const Machine& machine) {
 
 double FloorMicros(const Op& op, const Machine& machine) {
   const double read = ColdReadMicros(machine, ColdBytes(op, machine)).value_or(0.0);
-  return std::max(read, FlopAndLinkMicros(op, machine));
+  return std::max(read, FlopAndLinkMicros(op, ReachableTflopPerS(op, machine), machine));
 }
 
 double DeclaredFloorMicros(const Op& op, const Machine& machine) {
@@ -55,7 +65,7 @@ double DeclaredFloorMicros(const Op& op, const Machine& machine) {
     // Weights alone: a short KV cache may stay in the last-level cache between steps.
     read = op.work.weight_bytes / (*machine.peak_bandwidth_gb_per_s * kBytesPerMicroPerGbPerS);
   }
-  return std::max(read, FlopAndLinkMicros(op, machine));
+  return std::max(read, FlopAndLinkMicros(op, PeakTflopPerS(op, machine), machine));
 }
 
 }  // namespace lastflop

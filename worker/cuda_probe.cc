@@ -1,11 +1,14 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/log.h"
 #include "common/status_macros.h"
 #include "gpu/cublas_lt.h"
 #include "gpu/cuda_status.h"
@@ -23,7 +26,10 @@ constexpr int64_t kSizes[] = {8'000'000,   24'000'000,    48'000'000,   96'000'0
 constexpr int kReads = 9;
 constexpr int64_t kNeighbours = 8;
 constexpr int64_t kProductSize = 8192;
+constexpr int64_t kShortProductSize = 4096;  // Over before a power limit slows the clock down.
 constexpr int kProducts = 5;
+constexpr int64_t kGapBytes = 16'000'000;  // Read from the L2 in longer than a launch takes.
+constexpr int kGapKernels = 200;
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
@@ -84,28 +90,28 @@ absl::Status MeasureReads(const cudaDeviceProp& properties, const Stream& stream
   return absl::OkStatus();
 }
 
-// A large bf16 product on random numbers: on zeros it would run faster.
-absl::StatusOr<double> MeasureProductTflopPerS(const Stream& stream) {
+// Times in us of a large bf16 product on random numbers: on zeros it would run faster.
+absl::StatusOr<std::vector<double>> ProductMicros(const Stream& stream, int64_t size) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLt> lt, CublasLt::Create());
-  constexpr auto kBytes = static_cast<size_t>(kProductSize * kProductSize * 2);
-  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Create(kBytes));
-  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer weight, DeviceBuffer::Create(kBytes));
-  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::Create(kBytes));
+  const auto bytes = static_cast<size_t>(size * size * 2);
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer in, DeviceBuffer::Create(bytes));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer weight, DeviceBuffer::Create(bytes));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer out, DeviceBuffer::Create(bytes));
   CudaWeightSlice random{.seed = 1,
                          .amplitude = 1,
-                         .rows_full = kProductSize,
-                         .cols_full = kProductSize,
-                         .part_rows = {kProductSize, 0, 0},
-                         .cols = kProductSize};
+                         .rows_full = size,
+                         .cols_full = size,
+                         .part_rows = {size, 0, 0},
+                         .cols = size};
   for (const DeviceBuffer* buffer : {&in, &weight}) {
     ++random.stream;
     LASTFLOP_RETURN_IF_ERROR(LaunchFillRows(random, buffer->As<__nv_bfloat16>(), stream.get()));
   }
-  const DenseGemm gemm{.num_tokens = kProductSize,
-                       .out_features = kProductSize,
-                       .in_features = kProductSize,
-                       .in_stride = kProductSize,
-                       .out_stride = kProductSize};
+  const DenseGemm gemm{.num_tokens = size,
+                       .out_features = size,
+                       .in_features = size,
+                       .in_stride = size,
+                       .out_stride = size};
   LASTFLOP_RETURN_IF_ERROR(lt->Prepare(gemm));
   LASTFLOP_ASSIGN_OR_RETURN(const Event begin, Event::Create());
   LASTFLOP_ASSIGN_OR_RETURN(const Event end, Event::Create());
@@ -119,8 +125,53 @@ absl::StatusOr<double> MeasureProductTflopPerS(const Stream& stream) {
     LASTFLOP_ASSIGN_OR_RETURN(const double us, end.MicrosSince(begin));
     times.push_back(us);
   }
-  constexpr double kSize = kProductSize;
-  return 2 * kSize * kSize * kSize / Median(std::move(times)) * 1e-6;
+  return times;
+}
+
+double TflopPerS(int64_t size, double us) {
+  return 2 * std::pow(static_cast<double>(size), 3) / us * 1e-6;
+}
+
+// The best rate of products that a floor may count on.
+absl::StatusOr<double> BestProductTflopPerS(const Stream& stream) {
+  double best = 0;
+  for (const int64_t size : {kShortProductSize, kProductSize}) {
+    LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> times, ProductMicros(stream, size));
+    best = std::max(best, TflopPerS(size, *std::min_element(times.begin(), times.end())));
+  }
+  return best;
+}
+
+// What lies between two kernels that are launched one by one, beyond what a graph leaves between
+// them. The kernels are longer than a launch, so that the host is ahead, as in a step.
+absl::StatusOr<double> LaunchGapMicros(const Stream& stream) {
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer memory,
+                            DeviceBuffer::Create(static_cast<size_t>(kGapBytes)));
+  LASTFLOP_ASSIGN_OR_RETURN(const DeviceBuffer sink, DeviceBuffer::Create(sizeof(uint32_t)));
+  LASTFLOP_RETURN_IF_ERROR(LaunchFillProbe(memory.data(), kGapBytes, stream.get()));
+  LASTFLOP_ASSIGN_OR_RETURN(const Event begin, Event::Create());
+  LASTFLOP_ASSIGN_OR_RETURN(const Event end, Event::Create());
+  const auto read_all = [&]() -> absl::Status {
+    for (int i = 0; i < kGapKernels; ++i) {
+      LASTFLOP_RETURN_IF_ERROR(
+          LaunchReadProbe(memory.data(), kGapBytes, sink.As<uint32_t>(), stream.get()));
+    }
+    return absl::OkStatus();
+  };
+  LASTFLOP_ASSIGN_OR_RETURN(const Graph graph, Graph::Capture(stream, read_all));
+  std::vector<double> differences;
+  for (int i = 0; i < kReads; ++i) {
+    double us[2] = {};
+    for (const bool is_graph : {false, true}) {
+      LASTFLOP_RETURN_IF_ERROR(begin.Record(stream.get()));
+      LASTFLOP_RETURN_IF_ERROR(is_graph ? graph.Launch(stream) : read_all());
+      LASTFLOP_RETURN_IF_ERROR(end.Record(stream.get()));
+      LASTFLOP_RETURN_IF_ERROR(stream.Synchronize());
+      LASTFLOP_ASSIGN_OR_RETURN(us[is_graph ? 1 : 0], end.MicrosSince(begin));
+    }
+    differences.push_back((us[0] - us[1]) / kGapKernels);
+  }
+  return Median(std::move(differences));
 }
 
 }  // namespace
@@ -156,6 +207,17 @@ absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine) {
   machine.l2_bytes = properties.l2CacheSize;
   LASTFLOP_ASSIGN_OR_RETURN(const Stream stream, Stream::Create());
   LASTFLOP_RETURN_IF_ERROR(MeasureReads(properties, stream, machine));
+  LASTFLOP_ASSIGN_OR_RETURN(const double gap_us, LaunchGapMicros(stream));
+  if (gap_us > 0) {
+    machine.launch_gap_us = gap_us;
+  }
+  // Without the library there are floors of bytes alone.
+  if (const absl::StatusOr<double> best = BestProductTflopPerS(stream); best.ok()) {
+    machine.measured_bf16_tflop_per_s = *best;
+  } else {
+    Log(LogSeverity::kWarning, "products_not_measured",
+        {{"reason", std::string(best.status().message())}});
+  }
   return machine;
 }
 
@@ -163,7 +225,8 @@ absl::StatusOr<double> ProbeProductTflopPerS(int device_index) {
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
   LASTFLOP_ASSIGN_OR_RETURN(const Stream stream, Stream::Create());
-  return MeasureProductTflopPerS(stream);
+  LASTFLOP_ASSIGN_OR_RETURN(std::vector<double> times, ProductMicros(stream, kProductSize));
+  return TflopPerS(kProductSize, Median(std::move(times)));
 }
 
 }  // namespace lastflop

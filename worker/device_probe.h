@@ -8,9 +8,10 @@
 
 namespace lastflop {
 
-// `machine` with what only a process that runs on the GPU finds: L2 size and cold-read curve. Takes
-// about two seconds and 4 GB. For processes of their own: a worker never touches its GPU.
-// Unimplemented in a build without CUDA.
+// `machine` with what only a process that runs on the GPU finds: L2 size, cold-read curve, the gap
+// between launches and, where cuBLASLt is, the best rate of bf16 products. Takes about three
+// seconds and 4 GB. For processes of their own: a worker never touches its GPU. Unimplemented in a
+// build without CUDA.
 absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine);
 
 // The rate of a large bf16 product of cuBLASLt, in TFLOP/s.

@@ -18,7 +18,7 @@
 #include "worker/cpu_host.h"
 #include "worker/device_probe.h"
 #include "worker/host.h"
-#include "worker/host_read_curve.h"
+#include "worker/host_speeds.h"
 
 namespace lastflop {
 namespace {
@@ -31,15 +31,13 @@ int NumUsableGpus() {
 }
 
 Machine MeasuredCpuMachine() {
-  Machine machine = DetectCpuMachine();
-  absl::StatusOr<std::vector<ReadCurvePoint>> curve = ReadCurveOfHost();
-  if (curve.ok()) {
-    machine.cold_read = *std::move(curve);
-  } else {
-    Log(LogSeverity::kWarning, "read_curve_not_measured",
-        {{"reason", std::string(curve.status().message())}});
+  const absl::StatusOr<HostSpeeds> speeds = SpeedsOfHost();
+  if (!speeds.ok()) {
+    Log(LogSeverity::kWarning, "host_not_measured",
+        {{"reason", std::string(speeds.status().message())}});
+    return DetectCpuMachine();
   }
-  return machine;
+  return WithSpeeds(DetectCpuMachine(), *speeds);
 }
 
 // What a worker binary prints of the device, from a process of its own.

@@ -26,7 +26,7 @@ absl::Status CheckDevice(const std::string& device, const DeviceCounts& counts);
 // Of this host.
 absl::Status CheckDevice(const std::string& device);
 
-// What is known of a GPU without touching it: kind, memory, link. Its L2 and cold-read curve are
+// What is known of a GPU without touching it: kind, memory, link. Its L2 and speeds are
 // ProbeCudaDevice()'s (worker/device_probe.h).
 Machine DescribeGpu(const GpuDescription& gpu, int num_gpus);
 

@@ -95,7 +95,8 @@ int Main(int argc, char** argv) {
   app.add_option("--parent", parent_pid, "End when this process, the parent, ends");
   app.add_option(
       "--print", print,
-      "Say what this host has and exit: devices, machine (of --device), kernels or doctor");
+      "Say what this host has and exit: devices, machine or calibration (of --device; the latter "
+      "waits for who measures there), kernels or doctor");
   app.add_option("--bench", bench_file,
                  "Time the expert kernels as a file says (`lastflop kernels bench`) and exit");
   app.add_option(

@@ -1,5 +1,6 @@
 #include "worker/print.h"
 
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,19 +14,20 @@
 #include "common/exit_codes.h"
 #include "common/host.h"
 #include "common/machine.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/kernel_table.h"
-#include "worker/cpu_host.h"
+#include "worker/device_lock.h"
 #include "worker/device_probe.h"
 #include "worker/doctor.h"
 #include "worker/host.h"
 #include "worker/host_devices.h"
-#include "worker/read_curve.h"
+#include "worker/host_speeds.h"
 
 namespace lastflop {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kCalibrationWait(60);
 
 int Failed(const absl::Status& status) {
   std::cerr << "lastflop-worker: " << status.message() << "\n";
@@ -65,19 +67,18 @@ int PrintMachine(const std::string& device) {
   if (absl::ConsumePrefix(&index, "cuda:") && absl::SimpleAtoi(index, &gpu)) {
     return PrintCudaMachine(gpu);
   }
-  Machine machine = DetectCpuMachine();
-  const absl::StatusOr<std::unique_ptr<ThreadPool>> pool =
-      ThreadPool::Create({.cores = AllowedCores()});
-  if (!pool.ok()) {
-    return Failed(pool.status());
+  const absl::StatusOr<HostSpeeds> speeds = MeasureHostSpeeds();
+  if (!speeds.ok()) {
+    return Failed(speeds.status());
   }
-  absl::StatusOr<std::vector<ReadCurvePoint>> curve = MeasureReadCurve(**pool, machine.l2_bytes);
-  if (!curve.ok()) {
-    return Failed(curve.status());
-  }
-  machine.cold_read = *std::move(curve);
-  std::cout << ToJson(machine) << "\n";
+  std::cout << ToJson(WithSpeeds(DetectCpuMachine(), *speeds)) << "\n";
   return kExitFinished;
+}
+
+// The machine, while nothing of this user measures on the device.
+int PrintCalibration(const std::string& device) {
+  const absl::StatusOr<DeviceLock> lock = DeviceLock::Acquire(device, kCalibrationWait);
+  return lock.ok() ? PrintMachine(device) : Failed(lock.status());
 }
 
 int PrintKernels() {
@@ -115,13 +116,17 @@ int PrintAboutHost(const std::string& what, const std::string& device) {
   if (what == "machine") {
     return PrintMachine(device);
   }
+  if (what == "calibration") {
+    return PrintCalibration(device);
+  }
   if (what == "kernels") {
     return PrintKernels();
   }
   if (what == "doctor") {
     return PrintDoctor();
   }
-  std::cerr << "lastflop-worker: --print " << what << ": devices, machine, kernels or doctor\n";
+  std::cerr << "lastflop-worker: --print " << what
+            << ": devices, machine, calibration, kernels or doctor\n";
   return kExitUsage;
 }
 

@@ -59,16 +59,6 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const KernelBenchRequest& r
   return CreateCudaBackend(options);
 }
 
-// With what its floors need: how fast it reads, and on a GPU its products.
-absl::StatusOr<Machine> MeasuredMachine(const std::string& device) {
-  LASTFLOP_ASSIGN_OR_RETURN(Machine machine, MachineOfDevice(device));
-  int index = 0;
-  if (IsCuda(device) && absl::SimpleAtoi(absl::StripPrefix(device, "cuda:"), &index)) {
-    LASTFLOP_ASSIGN_OR_RETURN(machine.peak_bf16_tflop_per_s, ProbeProductTflopPerS(index));
-  }
-  return machine;
-}
-
 }  // namespace
 
 absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
@@ -88,7 +78,7 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
   LASTFLOP_RETURN_IF_ERROR(CheckDevice(request.device));
   LASTFLOP_ASSIGN_OR_RETURN(const DeviceLock lock,
                             DeviceLock::Acquire(request.device, kLockTimeout));
-  LASTFLOP_ASSIGN_OR_RETURN(const Machine machine, MeasuredMachine(request.device));
+  LASTFLOP_ASSIGN_OR_RETURN(const Machine machine, MachineOfDevice(request.device));
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(request, machine));
   KernelBenchResult result{
       .model = request.model.name,
@@ -99,7 +89,7 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
       .routing = request.routing,
       .environment = {},
       .cold_read = machine.cold_read,
-      .peak_bf16_tflop_per_s = machine.peak_bf16_tflop_per_s,
+      .peak_bf16_tflop_per_s = machine.measured_bf16_tflop_per_s,
       .rows = {}};
   LASTFLOP_ASSIGN_OR_RETURN(result.rows, BenchKernels(request, machine, *backend));
   for (const auto& [key, value] : backend->Environment()) {

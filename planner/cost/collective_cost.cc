@@ -40,6 +40,11 @@ absl::StatusOr<TimeEstimate> EstimateAllReduce(const Op& op, const AllReduceShap
   }
   const OpCurve& curve = curves.of[static_cast<size_t>(OpFamily::kNcclAllReduce)];
   const double transfer = op.work.link_bytes / (curve.byte_share * rates.link_bytes_per_us);
+  if (machine.measured_link_gb_per_s.has_value() && machine.collective_latency_us.has_value()) {
+    // Of this very machine, though perhaps of another number of ranks.
+    LASTFLOP_ASSIGN_OR_RETURN(const double us, ModelledCollectiveMicros(op, machine));
+    return Spread(us, 0.25, Origin::kInterpolated);
+  }
   if (rates.is_curves_machine && shape.ranks == 2) {
     return Spread(curve.latency_us + curves.gap_us_per_nccl + transfer, curve.scatter,
                   curve.origin);

@@ -7,11 +7,13 @@
 
 namespace lastflop {
 
-// The time of a collective or a hand-over between pipeline stages. NCCL's all-reduce of two ranks
-// on the machine of the curves is measured; other counts come from the machine's own numbers
-// (step/collective_model.h), else from its link and the curves' latency times log2(ranks).
+// The time of a collective or a hand-over between pipeline stages. What `lastflop calibrate` found
+// of all-reduces on this machine comes first; NCCL's of two ranks on the machine of the curves is
+// measured; other counts come from the machine's own numbers (step/collective_model.h), else from
+// its link and the curves' latency times log2(ranks).
 // one_shot, two_shot, all-to-all and transfers are assumed: a latency, and the bytes over the link.
-// 0 for one rank, and for the receiving end of a hand-over. InvalidArgument: no link_gb_per_s.
+// 0 for one rank, and for the receiving end of a hand-over. InvalidArgument: no link_gb_per_s,
+// declared or measured.
 absl::StatusOr<TimeEstimate> EstimateCollective(const Op& op, const Machine& machine,
                                                 const MachineRates& rates, const OpCurves& curves);
 

@@ -17,6 +17,10 @@ namespace {
 constexpr double kCurveBandwidth = 4.8e6;  // Bytes/us of the H200, where the curves are from.
 constexpr double kTileColumns = 128;       // Of the grouped products: narrower parts are padded.
 constexpr double kHalfTileTokens = 8;      // Tiles of 8 tokens take as many instructions as of 16.
+// H200: cuBLASLt's best product over the data sheet's peak.
+constexpr double kMeasuredShareOfPeak = 0.77;
+// Of a CPU's multiply-adds on registers. An assumption: packed weights, and operands from caches.
+constexpr double kCpuProductShare = 0.6;
 constexpr double kMostRows = 8;            // Times the curves' rows: beyond, tiles are full.
 constexpr double kRestrictedChoice = 1.6;  // H200: opportunistic-experts of both campaigns.
 
@@ -159,9 +163,17 @@ absl::StatusOr<MachineRates> RatesOf(const Machine& machine, const OpCurves& cur
     return tflop.value_or(0) * kFlopPerMicroPerTflopPerS;
   };
   rates.bf16_flop_per_us = flop(machine.peak_bf16_tflop_per_s);
+  if (!machine.peak_bf16_tflop_per_s.has_value() && machine.measured_bf16_tflop_per_s.has_value()) {
+    const double measured = flop(machine.measured_bf16_tflop_per_s);
+    const bool is_cpu = machine.backend == "cpu";
+    rates.bf16_flop_per_us = is_cpu ? measured : measured / kMeasuredShareOfPeak;
+    rates.product_share = is_cpu ? kCpuProductShare : 0;
+  }
   rates.fp8_flop_per_us = flop(machine.peak_fp8_tflop_per_s);
   rates.fp4_flop_per_us = flop(machine.peak_fp4_tflop_per_s);
-  rates.link_bytes_per_us = machine.link_gb_per_s.value_or(0) * kBytesPerMicroPerGbPerS;
+  rates.link_bytes_per_us =
+      machine.link_gb_per_s.value_or(machine.measured_link_gb_per_s.value_or(0)) *
+      kBytesPerMicroPerGbPerS;
   rates.is_curves_machine = machine.device_name == curves.device_name;
   rates.is_curves_architecture = absl::StartsWith(machine.architecture, curves.architecture);
   return rates;
@@ -207,7 +219,8 @@ TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates
   const double read =
       (op.work.weight_bytes + op.work.cache_bytes) / (curve.byte_share * rates.bytes_per_us);
   const double flop_rate = FlopRate(op, rates);
-  const double products = flop_rate > 0 ? PaddedFlop(op) / (curve.flop_share * flop_rate) : 0;
+  const double share = rates.product_share > 0 ? rates.product_share : curve.flop_share;
+  const double products = flop_rate > 0 ? PaddedFlop(op) / (share * flop_rate) : 0;
   const double hidden = curve.latency_hides ? latency : 0;
   double us = 0;
   if (curve.power == 1) {

@@ -85,6 +85,9 @@ const OpCurves& H200OpCurves();
 struct MachineRates {
   double bytes_per_us = 0;
   double bf16_flop_per_us = 0;  // 0: unknown, products cost no time beyond their bytes.
+  // Of bf16_flop_per_us, what products reach, instead of the curves' share of a data sheet's peak:
+  // of a CPU, whose rate is measured. 0: the curves'.
+  double product_share = 0;
   double fp8_flop_per_us = 0;
   double fp4_flop_per_us = 0;
   double link_bytes_per_us = 0;  // 0: unknown.

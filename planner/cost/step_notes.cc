@@ -1,6 +1,7 @@
 #include "planner/cost/step_notes.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace lastflop {
 namespace {
@@ -36,6 +37,11 @@ std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
   }
   if (!(rates.bf16_flop_per_us > 0)) {
     notes.push_back("peak_bf16_tflop_per_s is unknown: products cost no more than their bytes");
+  }
+  if (rates.product_share > 0) {
+    notes.push_back(absl::StrFormat(
+        "products: %.0f%% of the measured rate of multiply-adds is taken as reached",
+        100 * rates.product_share));
   }
   if (plan.overlap == Overlap::kSingleBatch || plan.overlap == Overlap::kTwoBatch) {
     notes.push_back("overlap: half of what could be hidden is taken as hidden");

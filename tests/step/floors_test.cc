@@ -48,6 +48,36 @@ TEST(FloorsTest, PricesQuantizedActivationsAtTheirOwnPeak) {
   EXPECT_DOUBLE_EQ(FloorMicros(op, machine), 5.0);
 }
 
+TEST(FloorsTest, TakesTheMeasuredRateOfProductsAndCallsOnlyTheDeclaredOneImpossible) {
+  Machine machine;
+  machine.backend = "cuda";
+  machine.peak_bf16_tflop_per_s = 100;
+  machine.measured_bf16_tflop_per_s = 80;
+  EXPECT_DOUBLE_EQ(FloorMicros(GemmOp(1e10, 0), machine), 125.0);
+  EXPECT_DOUBLE_EQ(DeclaredFloorMicros(GemmOp(1e10, 0), machine), 100.0);
+  machine.peak_bf16_tflop_per_s.reset();
+  EXPECT_DOUBLE_EQ(FloorMicros(GemmOp(1e10, 0), machine), 125.0);
+  EXPECT_DOUBLE_EQ(DeclaredFloorMicros(GemmOp(1e10, 0), machine), 0.0);
+}
+
+TEST(FloorsTest, AMeasuredCpuMultipliesEveryFormatAtOneRate) {
+  Machine machine;
+  machine.measured_bf16_tflop_per_s = 0.5;
+  Op op = GemmOp(1e9, 0);
+  ExpertGemmShape shape;
+  shape.activations = ActivationFormat::kFp8;
+  op.shape = shape;
+  EXPECT_DOUBLE_EQ(FloorMicros(op, machine), 2000.0);
+  machine.backend = "cuda";
+  EXPECT_DOUBLE_EQ(FloorMicros(op, machine), 0.0) << "fp8 products of a GPU were not measured";
+}
+
+TEST(FloorsTest, RanksOfACpuShareItsProducts) {
+  Machine machine;
+  machine.measured_bf16_tflop_per_s = 0.5;
+  EXPECT_DOUBLE_EQ(FloorMicros(GemmOp(1e9, 0), PartOfRank(machine, 4)), 8000.0);
+}
+
 TEST(FloorsTest, LinksBoundCollectives) {
   Machine machine;
   machine.link_gb_per_s = 50;

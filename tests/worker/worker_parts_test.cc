@@ -11,7 +11,7 @@
 #include "worker/cpu_host.h"
 #include "worker/device_lock.h"
 #include "worker/host.h"
-#include "worker/host_read_curve.h"
+#include "worker/host_speeds.h"
 #include "worker/message_pipe.h"
 
 namespace lastflop {
@@ -46,16 +46,19 @@ TEST(DetectCpuMachineTest, KnowsThisHost) {
   EXPECT_EQ(BuildHash().size(), 16u);
 }
 
-TEST(ReadCurveOfHostTest, IsMeasuredOnceWhileItsMeasurerLives) {
+TEST(SpeedsOfHostTest, AreMeasuredOnceWhileTheirMeasurerLives) {
   const std::string folder = ::testing::TempDir();
-  const auto first = ReadCurveOfHost(folder);
+  const auto first = SpeedsOfHost(folder);
   ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_GE(first->size(), 3u);
-  EXPECT_GT(first->back().bytes, first->front().bytes);
-  const auto second = ReadCurveOfHost(folder);
+  ASSERT_GE(first->cold_read.size(), 3u);
+  EXPECT_GT(first->cold_read.back().bytes, first->cold_read.front().bytes);
+  EXPECT_GT(first->tflop_per_s, 1e-3);
+  const auto second = SpeedsOfHost(folder);
   ASSERT_TRUE(second.ok()) << second.status();
-  for (size_t i = 0; i < first->size(); ++i) {
-    EXPECT_EQ((*second)[i].us, (*first)[i].us);  // Two measurements never agree to the last bit.
+  // Two measurements never agree to the last bit.
+  EXPECT_EQ(second->tflop_per_s, first->tflop_per_s);
+  for (size_t i = 0; i < first->cold_read.size(); ++i) {
+    EXPECT_EQ(second->cold_read[i].us, first->cold_read[i].us);
   }
 }
 

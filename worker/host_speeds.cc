@@ -1,4 +1,4 @@
-#include "worker/host_read_curve.h"
+#include "worker/host_speeds.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "common/campaign_json.h"
 #include "common/host.h"
 #include "common/status_macros.h"
+#include "kernels/cpu/flop_probe.h"
 #include "kernels/cpu/thread_pool.h"
 #include "worker/cpu_host.h"
 #include "worker/host.h"
@@ -67,30 +69,33 @@ std::string Conditions() {
                       BuildHash());
 }
 
-// The file is its writer's process id, its conditions, and a machine with the curve, a line each.
-std::vector<ReadCurvePoint> ReadKept(const std::string& path) {
+// The file is its writer's process id, its conditions, and a machine with the speeds, a line each.
+std::optional<HostSpeeds> ReadKept(const std::string& path) {
   std::ifstream in(path);
   std::string pid_text;
   std::string conditions;
   std::ostringstream json;
   if (!std::getline(in, pid_text) || !std::getline(in, conditions) || !(json << in.rdbuf())) {
-    return {};
+    return std::nullopt;
   }
   int64_t pid = 0;
   if (!absl::SimpleAtoi(pid_text, &pid) || !IsProcessAlive(pid) || conditions != Conditions()) {
-    return {};
+    return std::nullopt;
   }
   absl::StatusOr<Machine> machine = MachineFromJson(json.str());
-  return machine.ok() ? std::move(machine->cold_read) : std::vector<ReadCurvePoint>{};
+  if (!machine.ok() || machine->cold_read.empty() ||
+      !machine->measured_bf16_tflop_per_s.has_value()) {
+    return std::nullopt;
+  }
+  return HostSpeeds{.cold_read = std::move(machine->cold_read),
+                    .tflop_per_s = *machine->measured_bf16_tflop_per_s};
 }
 
 // A reader sees the old file or the new one, whole.
-void Keep(const std::string& path, const std::vector<ReadCurvePoint>& curve) {
-  Machine machine;
-  machine.cold_read = curve;
+void Keep(const std::string& path, const HostSpeeds& speeds) {
   const std::string fresh = absl::StrCat(path, ".", getpid());
   std::ofstream out(fresh);
-  out << getpid() << "\n" << Conditions() << "\n" << ToJson(machine) << "\n";
+  out << getpid() << "\n" << Conditions() << "\n" << ToJson(WithSpeeds({}, speeds)) << "\n";
   out.close();
   // Not kept is measured again, and nothing worse.
   if (!out || std::rename(fresh.c_str(), path.c_str()) != 0) {
@@ -98,28 +103,43 @@ void Keep(const std::string& path, const std::vector<ReadCurvePoint>& curve) {
   }
 }
 
-absl::StatusOr<std::vector<ReadCurvePoint>> Measure() {
+absl::StatusOr<HostSpeeds> Measure() {
   LASTFLOP_ASSIGN_OR_RETURN(
       const std::unique_ptr<ThreadPool> pool,
       ThreadPool::Create({.cores = AllowedCores(), .shared_cores = false, .isa = {}}));
-  return MeasureReadCurve(*pool, LastLevelCacheBytes());
+  HostSpeeds speeds;
+  LASTFLOP_ASSIGN_OR_RETURN(speeds.cold_read, MeasureReadCurve(*pool, LastLevelCacheBytes()));
+  constexpr double kFlopPerMicroPerTflopPerS = 1e6;
+  speeds.tflop_per_s = MeasureFlopPerMicro(*pool) / kFlopPerMicroPerTflopPerS;
+  return speeds;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ReadCurvePoint>> ReadCurveOfHost(const std::string& folder) {
-  const std::string base = absl::StrCat(folder.empty() ? UsersFolder() : folder, "/read-curve");
-  LASTFLOP_ASSIGN_OR_RETURN(const FileLock lock, FileLock::Acquire(base + ".lock"));
-  if (std::vector<ReadCurvePoint> kept = ReadKept(base); !kept.empty()) {
-    return kept;
-  }
+absl::StatusOr<HostSpeeds> MeasureHostSpeeds() {
   // A pool pins the thread that makes it, and children inherit the affinity of the agent's threads.
-  absl::StatusOr<std::vector<ReadCurvePoint>> curve = absl::InternalError("not measured");
-  std::thread([&curve] { curve = Measure(); }).join();
-  if (curve.ok()) {
-    Keep(base, *curve);
+  absl::StatusOr<HostSpeeds> speeds = absl::InternalError("not measured");
+  std::thread([&speeds] { speeds = Measure(); }).join();
+  return speeds;
+}
+
+Machine WithSpeeds(Machine machine, const HostSpeeds& speeds) {
+  machine.cold_read = speeds.cold_read;
+  machine.measured_bf16_tflop_per_s = speeds.tflop_per_s;
+  return machine;
+}
+
+absl::StatusOr<HostSpeeds> SpeedsOfHost(const std::string& folder) {
+  const std::string base = absl::StrCat(folder.empty() ? UsersFolder() : folder, "/speeds");
+  LASTFLOP_ASSIGN_OR_RETURN(const FileLock lock, FileLock::Acquire(base + ".lock"));
+  if (std::optional<HostSpeeds> kept = ReadKept(base); kept.has_value()) {
+    return *std::move(kept);
   }
-  return curve;
+  absl::StatusOr<HostSpeeds> speeds = MeasureHostSpeeds();
+  if (speeds.ok()) {
+    Keep(base, *speeds);
+  }
+  return speeds;
 }
 
 }  // namespace lastflop
