@@ -28,6 +28,11 @@ absl::StatusOr<MeasuredRows> ReadCalibration(const std::vector<std::string>& fil
   return all;
 }
 
+absl::StatusOr<ImportedRows> ReadImported(const std::vector<std::string>& files, bool warm) {
+  LASTFLOP_ASSIGN_OR_RETURN(const MeasuredRows rows, ReadCalibration(files, warm));
+  return ImportedRows::Create(rows);
+}
+
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseColumnMap(
     const std::vector<std::string>& entries) {
   std::vector<std::pair<std::string, std::string>> map;

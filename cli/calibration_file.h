@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "planner/cost/imported_rows.h"
 #include "planner/cost/rows_csv.h"
 
 namespace lastflop {
@@ -17,6 +18,9 @@ inline constexpr char kCalibrationFile[] = "lastflop-calibration.csv";
 // without a column `l2` are taken as `warm`). Without files the default one is read if it is there.
 // Errors of reading name file, line and column.
 absl::StatusOr<MeasuredRows> ReadCalibration(const std::vector<std::string>& files, bool warm);
+
+// The same, for the prediction of steps. No rows where there is no file.
+absl::StatusOr<ImportedRows> ReadImported(const std::vector<std::string>& files, bool warm);
 
 // "theirs=ours" each. InvalidArgument: no "=", or an empty side.
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseColumnMap(

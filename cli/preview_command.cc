@@ -1,5 +1,6 @@
 #include <string>
 
+#include "cli/calibration_file.h"
 #include "cli/commands.h"
 #include "cli/load_campaign.h"
 #include "cli/print_report.h"
@@ -17,6 +18,11 @@ int PreviewCommand(const PreviewFlags& flags, Io& io) {
   }
   RankOptions options;
   options.order = FromWord<RankingOrder>(flags.by).value_or(RankingOrder::kNetGain);
+  absl::StatusOr<ImportedRows> imported = ReadImported(flags.calibration, flags.warm);
+  if (!imported.ok()) {
+    return ExitCodeFor(imported.status(), io.err);
+  }
+  options.imported = &*imported;
   const absl::StatusOr<Ranking> ranking = PreviewCampaign(loaded->campaign, options);
   if (!ranking.ok()) {
     return ExitCodeFor(ranking.status(), io.err);

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "cli/calibration_file.h"
 #include "common/share_path.h"
 #include "planner/rank.h"
 #include "report/render.h"
@@ -12,7 +14,17 @@ namespace lastflop {
 Ranking RankingBy(const CampaignResults& results, const std::string& by) {
   RankOptions rank_options;
   rank_options.order = FromWord<RankingOrder>(by).value_or(RankingOrder::kNetGain);
-  return MakeRanking(results, rank_options);
+  // `lastflop import` in this folder is for predictions beside what was measured, too.
+  absl::StatusOr<ImportedRows> imported = ReadImported({}, /*warm=*/false);
+  rank_options.imported = imported.ok() ? &*imported : nullptr;
+  Ranking ranking = MakeRanking(results, rank_options);
+  if (!imported.ok()) {
+    ranking.assumptions.push_back(
+        absl::StrCat("prediction: without imported rows, which cannot be "
+                     "read: ",
+                     imported.status().message()));
+  }
+  return ranking;
 }
 
 void PrintReport(const CampaignResults& results, const std::string& format, const std::string& by,

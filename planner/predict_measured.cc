@@ -45,14 +45,14 @@ const SweepChoice* ChoiceOfRanked(const RankingContext& context, const std::stri
 
 }  // namespace
 
-void PredictMeasured(const RankingContext& context, Ranking& ranking) {
+void PredictMeasured(const RankingContext& context, ImportedRows* imported, Ranking& ranking) {
   if (!context.predictions.empty() || context.campaign().measure.warm) {
     return;
   }
   Machine machine = context.results.machine;
   const std::string completed = CompleteFromDataSheet(machine);
   absl::StatusOr<CampaignPredictor> predictor =
-      CampaignPredictor::Create(context.campaign(), machine);
+      CampaignPredictor::Create(context.campaign(), machine, imported);
   if (!predictor.ok()) {
     return;
   }

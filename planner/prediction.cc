@@ -59,9 +59,13 @@ std::string ChangedPaths(const TrialSpec& spec) {
 }  // namespace
 
 absl::StatusOr<CampaignPredictor> CampaignPredictor::Create(const Campaign& campaign,
-                                                            const Machine& machine) {
+                                                            const Machine& machine,
+                                                            ImportedRows* imported) {
   LASTFLOP_ASSIGN_OR_RETURN(StepPredictor predictor,
                             StepPredictor::Create(campaign.model, machine));
+  if (imported != nullptr) {
+    predictor.UseImported(*imported);
+  }
   return CampaignPredictor(campaign, std::move(predictor));
 }
 

@@ -34,8 +34,10 @@ struct PredictedBaseline {
 // Predicts the trials of one campaign on one machine. One thread at a time.
 class CampaignPredictor {
  public:
-  // Both outlive the predictor. InvalidArgument: a machine without a bandwidth.
-  static absl::StatusOr<CampaignPredictor> Create(const Campaign& campaign, const Machine& machine);
+  // All outlive the predictor; no imported rows: null. InvalidArgument: a machine without a
+  // bandwidth.
+  static absl::StatusOr<CampaignPredictor> Create(const Campaign& campaign, const Machine& machine,
+                                                  ImportedRows* imported = nullptr);
 
   // The campaign's baseline at a point. Errors as StepPredictor::Predict.
   absl::StatusOr<PredictedBaseline> Baseline(int point_index);

@@ -159,8 +159,9 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
         "--set machine=NAME");
   }
   LASTFLOP_ASSIGN_OR_RETURN(CampaignResults results, NothingRun(campaign));
-  LASTFLOP_ASSIGN_OR_RETURN(CampaignPredictor predictor,
-                            CampaignPredictor::Create(results.campaign, results.machine));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      CampaignPredictor predictor,
+      CampaignPredictor::Create(results.campaign, results.machine, options.imported));
   std::vector<std::optional<PredictedBaseline>> baselines;
   std::vector<std::string> notes;
   absl::Status missing;

@@ -228,7 +228,7 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.environment = EnvironmentOf(context);
   ranking.assumptions = AssumptionsOf(campaign);
   ranking.warnings = WarningsOf(context);
-  PredictMeasured(context, ranking);
+  PredictMeasured(context, options.imported, ranking);
   ranking.answer = AnswerOf(ranking);
   return ranking;
 }

@@ -7,8 +7,11 @@
 
 namespace lastflop {
 
+class ImportedRows;  // planner/cost/imported_rows.h
+
 struct RankOptions {
   RankingOrder order = RankingOrder::kNetGain;
+  ImportedRows* imported = nullptr;  // What predictions rest on beside curves; outlives the call.
 };
 
 // Turns everything known of a campaign into its ranking. Pure; a campaign that still runs gives a

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/cost/collective_cost.h"
@@ -15,6 +16,7 @@
 #include "planner/cost/units.h"
 #include "step/floors.h"
 #include "step/layout.h"
+#include "step/work.h"
 
 namespace lastflop {
 namespace {
@@ -58,6 +60,33 @@ struct Sum {
     return estimate;
   }
 };
+
+// Ops that rows of whole MoE calls cover: choice of experts, sorting, products, weighted sum.
+bool IsOfMoeCall(const Op& op) {
+  return op.layer >= 0 && op.category != OpCategory::kCollective &&
+         (op.name == "router.top_k" || absl::StartsWith(op.name, "moe."));
+}
+
+std::string DistributionWord(const Routing& routing) {
+  switch (routing.distribution) {
+    case Distribution::kUniform:
+      return "uniform";
+    case Distribution::kBalanced:
+      return "balanced";
+    case Distribution::kZipf:
+      return absl::StrCat("zipf_", routing.exponent);
+    default:
+      return "";
+  }
+}
+
+TimeEstimate Scaled(const TimeEstimate& time, const TimeEstimate& factor) {
+  const double us = time.us * factor.us;
+  return {.us = us,
+          .low_us = us * factor.low_us / factor.us,
+          .high_us = us * factor.high_us / factor.us,
+          .origin = factor.origin};
+}
 
 // What the plan takes into another kernel costs less; the rest of it stays.
 double FusedFactor(const Op& op, const Plan& plan, bool has_collectives) {
@@ -151,6 +180,88 @@ absl::StatusOr<StepPredictor> StepPredictor::Create(const Model& model, const Ma
   return StepPredictor(model, machine, curves, rates);
 }
 
+absl::StatusOr<TimeEstimate> StepPredictor::CollectiveTime(const Op& op, const Machine& machine,
+                                                           const MachineRates& rates) {
+  const auto* reduce = std::get_if<AllReduceShape>(&op.shape);
+  std::optional<ImportedTime> imported;
+  if (imported_ != nullptr && reduce != nullptr && reduce->ranks > 1) {
+    imported =
+        imported_->AllReduce(*machine_, reduce->algorithm, reduce->ranks,
+                             static_cast<double>(reduce->elements) * PayloadBytes(reduce->payload));
+  }
+  const absl::StatusOr<TimeEstimate> own = EstimateCollective(op, machine, rates, *curves_);
+  if (imported.has_value() && IsBetterKnown(*imported, own.ok() ? own->origin : Origin::kAssumed)) {
+    NoteImported("all-reduces", *imported);
+    return imported->time;
+  }
+  return own;
+}
+
+bool StepPredictor::IsBetterKnown(const ImportedTime& imported, Origin own) const {
+  if (imported.time.origin != own) {
+    return imported.time.origin < own;
+  }
+  // Both are borrowed: from the nearer architecture.
+  const SystemSpec* system = SystemOfMachine(*machine_);
+  return system != nullptr && imported.system->architecture == system->architecture &&
+         !rates_.is_curves_architecture;
+}
+
+void StepPredictor::NoteImported(absl::string_view part, const ImportedTime& imported) {
+  imported_notes_.insert(absl::StrCat(part, ": imported rows of ", imported.kernel, " on ",
+                                      imported.system->name, " (", imported.sources, "), ",
+                                      imported.origin));
+}
+
+absl::StatusOr<std::optional<ImportedTime>> StepPredictor::ImportedFactor(
+    const Plan& plan, const Point& point, int rank, int64_t num_tokens, const Machine& machine,
+    const MachineRates& rates) {
+  const Layout layout = MakeLayout(*model_, plan, rank);
+  std::optional<ImportedTime> call = imported_->MoeLayer(
+      *machine_, {.weights = ExpertStorage(*model_, plan).format,
+                  .activations = plan.moe.activations,
+                  .hidden_size = model_->hidden_size,
+                  .moe_intermediate_size = model_->moe_intermediate_size,
+                  .num_experts = model_->num_experts,
+                  .top_k = model_->top_k,
+                  .slices = layout.data_attention ? 1 : layout.tensor / layout.expert_groups,
+                  .expert_groups = layout.expert_groups,
+                  .distribution = DistributionWord(point.routing),
+                  .num_tokens = num_tokens});
+  if (!call.has_value()) {
+    return call;
+  }
+  // The same call as the curves see it: what rows cannot say stays with the curves.
+  Plan plain = plan;
+  plain.moe.kernel = MoeKernel::kGrouped;
+  plain.moe.dequant = Dequant::kFused;
+  plain.moe.opportunistic_keep = 0;
+  plain.moe.redundant_experts = 0;
+  LASTFLOP_ASSIGN_OR_RETURN(const LoadEstimate load, loads_->Estimate(point.routing, num_tokens,
+                                                                      layout.expert_groups, 0, 0));
+  StepOptions options;
+  options.layers_kept = 1;
+  options.load = load.most_loaded_rank;
+  LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(*model_, plain, point, rank, options));
+  double us = 0;
+  Origin own = Origin::kMeasured;
+  for (const Op& op : step.ops) {
+    if (IsOfMoeCall(op)) {
+      const TimeEstimate time = EstimateOp(op, machine, rates, *curves_);
+      us += time.us;
+      own = std::max(own, time.origin);
+    }
+  }
+  if (!(us > 0) || !IsBetterKnown(*call, own)) {
+    return std::nullopt;
+  }
+  NoteImported("MoE layers", *call);
+  call->time.us /= us;
+  call->time.low_us /= us;
+  call->time.high_us /= us;
+  return call;
+}
+
 absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int stage, Stage& sum) {
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(*model_, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(*model_, plan, point));
@@ -177,8 +288,15 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
   MachineRates rates = rates_;
   if (is_shared) {
     rates.bytes_per_us /= static_cast<double>(plan.num_ranks());
+    rates.bf16_flop_per_us /= static_cast<double>(plan.num_ranks());
   }
   const bool has_collectives = layout.tensor > 1;
+  std::optional<ImportedTime> moe;
+  if (imported_ != nullptr) {
+    LASTFLOP_ASSIGN_OR_RETURN(
+        moe,
+        ImportedFactor(plan, point, rank, sequences * QueryTokens(plan, point), machine, rates));
+  }
   for (const Op& op : step.ops) {
     double times = 1;
     if (op.layer >= 0) {
@@ -188,7 +306,9 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
     }
     TimeEstimate time;
     if (op.category == OpCategory::kCollective) {
-      LASTFLOP_ASSIGN_OR_RETURN(time, EstimateCollective(op, machine, rates, *curves_));
+      LASTFLOP_ASSIGN_OR_RETURN(time, CollectiveTime(op, machine, rates));
+    } else if (moe.has_value() && IsOfMoeCall(op)) {
+      time = Scaled(EstimateOp(op, machine, rates, *curves_), moe->time);
     } else {
       time = EstimateOp(op, machine, rates, *curves_);
       if (const double factor = FusedFactor(op, plan, has_collectives); factor < 1) {
@@ -198,7 +318,11 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
                 .origin = Origin::kAssumed};
       }
     }
-    sum.Add(op.category, time, times, static_cast<size_t>(FamilyOf(op)));
+    // Errors of one imported call are those of all its ops.
+    const bool is_imported = moe.has_value() && IsOfMoeCall(op);
+    sum.Add(
+        op.category, time, times,
+        is_imported ? static_cast<size_t>(OpFamily::kFusedMoe) : static_cast<size_t>(FamilyOf(op)));
     sum.AddToOps(op, time, times, FloorMicros(op, machine));
     sum.num_ops += times;
     if (op.name == "all_reduce.moe" || op.name == "moe.combine" ||
@@ -238,6 +362,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
   if (!plan.engine.empty()) {
     return absl::UnimplementedError("engine: what another program does cannot be predicted");
   }
+  imported_notes_.clear();
   LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point));
   StepPrediction prediction;
   prediction.tokens_per_step = stage.tokens_per_step;
@@ -255,7 +380,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
   double gaps = 0;
   if (plan.launch.graph == GraphMode::kNone) {
     launches = stage.num_ops;
-    gaps = curves_->gap_us_per_op * stage.num_ops;
+    gaps = machine_->launch_gap_us.value_or(curves_->gap_us_per_op) * stage.num_ops;
   } else if (plan.launch.graph == GraphMode::kPiecewise) {
     launches = stage.num_layers + 1;
     gaps = curves_->gap_us_per_layer * stage.num_layers;
@@ -313,6 +438,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
   prediction.tokens_per_s = prediction.tokens_per_step / prediction.step.us * 1e6;
   if (options.with_notes) {
     prediction.notes = NotesOn(plan, *machine_, rates_, *curves_);
+    prediction.notes.insert(prediction.notes.end(), imported_notes_.begin(), imported_notes_.end());
   }
   return prediction;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "common/machine.h"
 #include "common/model.h"
 #include "common/plan.h"
+#include "planner/cost/imported_rows.h"
 #include "planner/cost/load_estimate.h"
 #include "planner/cost/op_curves.h"
 #include "planner/ranking.h"
@@ -60,6 +63,12 @@ class StepPredictor {
   static absl::StatusOr<StepPredictor> Create(const Model& model, const Machine& machine,
                                               const OpCurves& curves = H200OpCurves());
 
+  // From now on, MoE layers and all-reduces whose curves are worse known (by origin, then by how
+  // near the measured system is) take the time that imported rows give. The ops of a layer keep
+  // their proportions; a plan's own kernels and choices move it as its curves say. Notes name the
+  // rows. `imported` outlives the predictor.
+  void UseImported(ImportedRows& imported) { imported_ = &imported; }
+
   // InvalidArgument: an infeasible plan or point, with the arithmetic (step/make_step.h); a machine
   // without link numbers where the plan has collectives. Unimplemented: a plan that runs a command
   // (`engine`). Memory is not checked: FitMemory does.
@@ -73,12 +82,23 @@ class StepPredictor {
   struct Stage;
   absl::Status AddStage(const Plan& plan, const Point& point, int stage, Stage& sum);
   absl::StatusOr<Stage> PredictStages(const Plan& plan, const Point& point);
+  // The factor on a MoE layer's ops, and its interval.
+  absl::StatusOr<std::optional<ImportedTime>> ImportedFactor(const Plan& plan, const Point& point,
+                                                             int rank, int64_t num_tokens,
+                                                             const Machine& machine,
+                                                             const MachineRates& rates);
+  absl::StatusOr<TimeEstimate> CollectiveTime(const Op& op, const Machine& machine,
+                                              const MachineRates& rates);
+  bool IsBetterKnown(const ImportedTime& imported, Origin own) const;
+  void NoteImported(absl::string_view part, const ImportedTime& imported);
 
   const Model* model_;      // Outlives this.
   const Machine* machine_;  // Outlives this.
   const OpCurves* curves_;  // Outlives this.
   MachineRates rates_;
   std::unique_ptr<LoadEstimator> loads_;
+  ImportedRows* imported_ = nullptr;  // Outlives this; null: none.
+  std::set<std::string> imported_notes_;
 };
 
 // The same once.
