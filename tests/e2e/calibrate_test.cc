@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -29,13 +30,18 @@ TEST(CalibrateTest, MeasuresTheCpuIntoAMachineFileThatIsReadBack) {
   ASSERT_GE(machine->cold_read.size(), 3u);
   EXPECT_GT(*machine->measured_bf16_tflop_per_s, 1e-3);
   EXPECT_FALSE(machine->peak_bf16_tflop_per_s.has_value()) << "nothing declares a CPU's peak";
-  EXPECT_GE(*machine->collective_latency_us, 0);
-  EXPECT_GT(*machine->measured_link_gb_per_s, 0);
-  for (const char* key : {"cold_read", "measured_bf16_tflop_per_s", "collective_latency_us",
-                          "measured_link_gb_per_s"}) {
-    EXPECT_THAT(
-        machine->source,
-        HasSubstr(std::string(key) + ": measured by `lastflop calibrate --device cpu:0`, 20"));
+  std::vector<std::string> keys = {"cold_read", "measured_bf16_tflop_per_s"};
+  // On a busy host a large all-reduce may be no slower than a small one: then both are left out.
+  if (machine->collective_latency_us.has_value()) {
+    EXPECT_GE(*machine->collective_latency_us, 0);
+    EXPECT_GT(machine->measured_link_gb_per_s.value_or(0), 0);
+    keys.insert(keys.end(), {"collective_latency_us", "measured_link_gb_per_s"});
+  } else {
+    EXPECT_THAT(program.Err(), HasSubstr("all-reduces are left out"));
+  }
+  for (const std::string& key : keys) {
+    EXPECT_THAT(machine->source,
+                HasSubstr(key + ": measured by `lastflop calibrate --device cpu:0`, 20"));
   }
 }
 
