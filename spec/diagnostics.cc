@@ -40,6 +40,12 @@ void Diagnostics::Nested(const Location& location, absl::string_view path,
   }
 }
 
+void Diagnostics::Cause(const Location& location, absl::string_view path,
+                        absl::string_view message) {
+  errors_.clear();
+  Error(location, path, message);
+}
+
 absl::Status Diagnostics::ToStatus() const {
   if (errors_.empty()) {
     return absl::OkStatus();

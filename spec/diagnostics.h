@@ -22,6 +22,9 @@ class Diagnostics {
   // An error of another file that the value names: its lines, each behind this place.
   void Nested(const Location& location, absl::string_view path, const absl::Status& status);
 
+  // An error from which all others so far follow: they are forgotten.
+  void Cause(const Location& location, absl::string_view path, absl::string_view message);
+
   bool ok() const { return errors_.empty(); }
 
   // OK, or InvalidArgument with one line `FILE:LINE:COLUMN: path: message` an error, in order of

@@ -395,11 +395,10 @@ void ParseDocument(const std::string& text, TreeBuilder& builder, const YamlLimi
       diagnostics.Error(second.start(), "", "a second document starts here; a file has one");
     }
   } catch (const YAML::DeepRecursion& error) {
-    // The builder has said so already, except where the parser looked far ahead of its events.
-    if (diagnostics.ok()) {
-      diagnostics.Error(ToLocation(error.mark), "",
-                        absl::StrCat("more than ", limits.depth, " levels deep"));
-    }
+    // Of brackets that are never closed the parser makes keys: what the builder said of them is not
+    // what is wrong.
+    diagnostics.Cause(ToLocation(error.mark), "",
+                      absl::StrCat("more than ", limits.depth, " levels deep"));
   } catch (const YAML::Exception& error) {
     diagnostics.Error(ToLocation(error.mark), builder.Path(), error.msg);
   } catch (const std::exception& error) {

@@ -147,6 +147,11 @@ TEST(YamlParserTest, AnswersDeepAndHugeFilesInSeconds) {
   EXPECT_THAT(Refusal(std::string(5 << 20, ' ')), HasSubstr("bytes"));
 }
 
+TEST(YamlParserTest, SaysThatBracketsAreTooManyAndNotWhatTheParserMakesOfThem) {
+  EXPECT_EQ(Refusal("a: " + std::string(50'000, '[')),
+            "f.yaml:1:1: (file): more than 64 levels deep");
+}
+
 TEST(YamlParserTest, RefusesTagsAndKeysThatAreNoText) {
   EXPECT_THAT(Refusal("a: !!int 5\n"), StartsWith("f.yaml:1:4: a: the tag"));
   EXPECT_THAT(Refusal("a: !secret x\n"), HasSubstr("the tag"));
