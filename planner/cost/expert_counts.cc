@@ -13,6 +13,7 @@
 #include "common/numbers.h"
 #include "common/status_macros.h"
 #include "planner/cost/load_estimate.h"
+#include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
@@ -22,8 +23,6 @@ constexpr uint64_t kSeed = 97;
 constexpr double kTouched = 0.5;  // Fractions under it are a share of an expert that others have.
 
 using Draws = std::vector<std::vector<double>>;
-
-double ToDouble(int64_t value) { return static_cast<double>(value); }
 
 std::vector<double> Balanced(double pairs, size_t local_experts) {
   std::vector<double> counts(local_experts, 0);

@@ -11,20 +11,6 @@
 namespace lastflop {
 namespace {
 
-// What drivers call the systems; longer names before those they begin with.
-constexpr std::pair<absl::string_view, absl::string_view> kDeviceNames[] = {
-    {"NVIDIA H200", "h200_sxm"},
-    {"NVIDIA H100 80GB HBM3", "h100_sxm"},
-    {"NVIDIA H20", "h20_sxm"},
-    {"NVIDIA GB200", "gb200"},
-    {"NVIDIA B200", "b200_sxm"},
-    {"NVIDIA A100-SXM4", "a100_sxm"},
-    {"NVIDIA L40S", "l40s"},
-    {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx_pro_6000_server"},
-    {"NVIDIA GeForce RTX 4090", "rtx_4090"},
-    {"NVIDIA GeForce RTX 5090", "rtx_5090"},
-};
-
 // The format that rows name; "" for what they have no word for.
 absl::string_view DtypeOf(WeightFormat weights, ActivationFormat activations) {
   if (activations == ActivationFormat::kNvfp4) {
@@ -68,6 +54,20 @@ ImportedTime TimeOf(const RowPrediction& prediction, const SystemSpec* system,
           .sources = sources};
 }
 
+// The prediction of the nearest system, and of the fastest kernel among those as near.
+struct Nearest {
+  std::optional<ImportedTime> best;
+  double distance = 0;
+
+  void Offer(double at, const ImportedTime& time) {
+    if (!best.has_value() || at < distance || (at == distance && time.time.us < best->time.us)) {
+      best = time;
+      distance = at;
+    }
+  }
+  bool IsTooFar(double at) const { return best.has_value() && at > distance; }
+};
+
 bool IsNccl(const std::string& kernel) {
   return absl::StrContains(absl::AsciiStrToLower(kernel), "nccl");
 }
@@ -76,18 +76,6 @@ bool IsCustomInGraph(const std::string& kernel) {
 }
 
 }  // namespace
-
-const SystemSpec* SystemOfMachine(const Machine& machine) {
-  for (const auto& [device, name] : kDeviceNames) {
-    // "NVIDIA H200 NVL" is another one.
-    if (machine.device_name == device ||
-        (absl::EndsWith(device, "SXM4") && absl::StartsWith(machine.device_name, device))) {
-      const absl::StatusOr<const SystemSpec*> system = FindSystem(name);
-      return system.ok() ? *system : nullptr;
-    }
-  }
-  return nullptr;
-}
 
 void ImportedRows::AddKernel(const Kernel& kernel, const std::string& source,
                              std::vector<Kernel>& kernels) {
@@ -132,11 +120,10 @@ std::optional<ImportedTime> ImportedRows::MoeLayer(const Machine& machine,
   if (const auto found = known_.find(key); found != known_.end()) {
     return found->second;
   }
-  std::optional<ImportedTime> best;
-  double least = 0;
+  Nearest nearest;
   for (const Kernel& kernel : moe_kernels_) {
     const double distance = SystemDistance(*kernel.system, *system);
-    if (kernel.dtype != dtype || (best.has_value() && distance > least)) {
+    if (kernel.dtype != dtype || nearest.IsTooFar(distance)) {
       continue;
     }
     const absl::StatusOr<RowPrediction> prediction =
@@ -152,14 +139,12 @@ std::optional<ImportedTime> ImportedRows::MoeLayer(const Machine& machine,
                       .distribution = call.distribution,
                       .tokens = call.num_tokens,
                       .warm = false});
-    if (prediction.ok() &&
-        (!best.has_value() || distance < least || prediction->us < best->time.us)) {
-      best = TimeOf(*prediction, kernel.system, kernel.name, kernel.sources);
-      least = distance;
+    if (prediction.ok()) {
+      nearest.Offer(distance, TimeOf(*prediction, kernel.system, kernel.name, kernel.sources));
     }
   }
-  known_[key] = best;
-  return best;
+  known_[key] = nearest.best;
+  return nearest.best;
 }
 
 std::optional<ImportedTime> ImportedRows::AllReduce(const Machine& machine,
@@ -175,13 +160,12 @@ std::optional<ImportedTime> ImportedRows::AllReduce(const Machine& machine,
   if (const auto found = known_.find(key); found != known_.end()) {
     return found->second;
   }
-  std::optional<ImportedTime> best;
-  double least = 0;
+  Nearest nearest;
   for (const Kernel& kernel : all_reduce_kernels_) {
     const double distance = SystemDistance(*kernel.system, *system) +
                             (kernel.system->has_nvlink == system->has_nvlink ? 0 : 3);
     if (!(is_nccl ? IsNccl(kernel.name) : IsCustomInGraph(kernel.name)) ||
-        (best.has_value() && distance > least)) {
+        nearest.IsTooFar(distance)) {
       continue;
     }
     const absl::StatusOr<RowPrediction> prediction =
@@ -189,14 +173,12 @@ std::optional<ImportedTime> ImportedRows::AllReduce(const Machine& machine,
                              .kernel = kernel.name,
                              .gpus = ranks,
                              .bytes = bytes});
-    if (prediction.ok() &&
-        (!best.has_value() || distance < least || prediction->us < best->time.us)) {
-      best = TimeOf(*prediction, kernel.system, kernel.name, kernel.sources);
-      least = distance;
+    if (prediction.ok()) {
+      nearest.Offer(distance, TimeOf(*prediction, kernel.system, kernel.name, kernel.sources));
     }
   }
-  known_[key] = best;
-  return best;
+  known_[key] = nearest.best;
+  return nearest.best;
 }
 
 }  // namespace lastflop

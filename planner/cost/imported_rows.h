@@ -79,8 +79,4 @@ class ImportedRows {
   std::map<std::string, std::optional<ImportedTime>> known_;
 };
 
-// The system of systems.h that a machine's devices are, by the name that their driver gives them;
-// null where none is.
-const SystemSpec* SystemOfMachine(const Machine& machine);
-
 }  // namespace lastflop

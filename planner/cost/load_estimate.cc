@@ -10,14 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
 
 constexpr int kNumLoadSpreads = 48;  // Ways to spread experts over ranks; a mean over them.
 constexpr uint64_t kSpreadSeed = 20240229;
-
-double AsDouble(int64_t value) { return static_cast<double>(value); }
 
 // Mean popularity by place over the layers of a trace: which expert is popular differs by layer,
 // how popular the most popular one is matters.
@@ -101,7 +100,7 @@ ExpertLoad MostLoaded(const ExpertMoments& moments, int64_t groups, int64_t redu
 std::vector<double> InclusionByPopularity(const std::vector<double>& popularity, int64_t top_k) {
   std::vector<double> chance(popularity.size());
   const auto target = std::min(
-      AsDouble(top_k), static_cast<double>(std::count_if(popularity.begin(), popularity.end(),
+      ToDouble(top_k), static_cast<double>(std::count_if(popularity.begin(), popularity.end(),
                                                          [](double value) { return value > 0; })));
   const double sum = std::accumulate(popularity.begin(), popularity.end(), 0.0);
   double low = 0;
@@ -134,7 +133,7 @@ const std::vector<double>& LoadEstimator::Inclusion(const Routing& routing, int6
     return found->second;
   }
   const auto num_experts = static_cast<size_t>(model_.num_experts);
-  std::vector<double> chance(num_experts, AsDouble(top_k) / AsDouble(model_.num_experts));
+  std::vector<double> chance(num_experts, ToDouble(top_k) / ToDouble(model_.num_experts));
   if (routing.distribution == Distribution::kZipf) {
     std::vector<double> popularity(num_experts);
     for (size_t e = 0; e < num_experts; ++e) {
@@ -173,14 +172,14 @@ absl::StatusOr<LoadEstimate> LoadEstimator::Estimate(const Routing& routing, int
   if (!is_new) {
     return estimate;
   }
-  const double tokens = AsDouble(num_tokens);
+  const double tokens = ToDouble(num_tokens);
   // Tokens may use the experts that any of them has among its best `keep`: so many are touched.
   // Each still computes with up to top_k of those.
   const ExpertMoments moments =
       MomentsOf(Inclusion(routing, restricts ? opportunistic_keep : model_.top_k), routing, tokens);
-  const double groups = AsDouble(expert_groups);
+  const double groups = ToDouble(expert_groups);
   const double touched = std::accumulate(moments.touched.begin(), moments.touched.end(), 0.0);
-  const double pairs = tokens * std::min(AsDouble(model_.top_k), touched);
+  const double pairs = tokens * std::min(ToDouble(model_.top_k), touched);
   estimate.mean_rank = {.pairs = pairs / groups, .unique_experts = touched / groups};
   if (expert_groups == 1 || num_tokens == 0) {
     estimate.most_loaded_rank = estimate.mean_rank;

@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "planner/cost/collective_cost.h"
 #include "planner/cost/step_notes.h"
+#include "planner/cost/systems.h"
 #include "planner/cost/units.h"
 #include "step/floors.h"
 #include "step/layout.h"

@@ -24,7 +24,8 @@ struct SystemSpec {
   double mma_sync_share = 1;
   double link_gb_per_s = 0;  // One direction of a GPU.
   bool has_nvlink = false;
-  absl::string_view device_name;  // As its driver reports it; "" where nobody has looked.
+  absl::string_view
+      device_name;  // As its driver reports it, or how that begins: "NVIDIA A100-SXM4".
 
   // Clock in units of the H200's, from vector throughput over SMs.
   double relative_clock() const { return fp32_tflop_per_s / num_sms / (67.0 / 132.0); }
@@ -32,6 +33,10 @@ struct SystemSpec {
 
 // NotFound with the known names and the nearest one.
 absl::StatusOr<const SystemSpec*> FindSystem(absl::string_view name);
+
+// The system that a machine's devices are, by the name that their driver gives them; null where
+// none is.
+const SystemSpec* SystemOfMachine(const Machine& machine);
 
 // Fills the peaks and the link that a GPU found by its driver has no way to report, from the data
 // sheet of the system with its device name. The sentence that says so; "" when nothing was filled.

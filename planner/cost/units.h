@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 // Units and shares that several parts of the cost model use.
 namespace lastflop {
 
@@ -7,5 +9,7 @@ inline constexpr double kEighty = 1.28;  // Standard deviations that hold 80% of
 inline constexpr double kBytesPerMicroPerGbPerS = 1e3;
 inline constexpr double kBytesPerMicroPerTbPerS = 1e6;
 inline constexpr double kFlopPerMicroPerTflopPerS = 1e6;
+
+inline double ToDouble(int64_t value) { return static_cast<double>(value); }
 
 }  // namespace lastflop
