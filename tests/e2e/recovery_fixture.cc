@@ -1,5 +1,6 @@
 #include "tests/e2e/recovery_fixture.h"
 
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,26 @@ bool RecoveryTest::IsMeasuring(const std::string& id) const {
     }
   }
   return false;
+}
+
+bool RecoveryTest::StrikeUntil(
+    const std::function<bool()>& is_broken, size_t rank,
+    const std::function<bool(const std::string& worker_id)>& strike) const {
+  std::set<std::string> struck;
+  return Eventually([&] {
+    if (is_broken()) {
+      return true;
+    }
+    for (const AttemptRecord& attempt : Results().attempts) {
+      const std::string& id = attempt.result.attempt_id;
+      if (attempt.state == AttemptState::kRunning && attempt.worker_ids.size() > rank &&
+          struck.count(id) == 0 && strike(attempt.worker_ids[rank])) {
+        struck.insert(id);
+        break;
+      }
+    }
+    return false;
+  });
 }
 
 bool RecoveryTest::WaitForEnd() const {
