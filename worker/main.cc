@@ -85,9 +85,10 @@ int Main(int argc, char** argv) {
   app.add_option("--token-file", token_file, "File with the coordinator's token");
   app.add_flag("--allow-commands", options.allows_commands,
                "Let campaigns run engine commands on this host");
-  app.add_option("--plugin", plugin_flags,
-                 "NAME=FILE: let campaigns run this shared library as moe.kernel plugin:NAME "
-                 "(docs/plugins.md); repeatable")
+  app.add_option(
+         "--plugin", plugin_flags,
+         "NAME=FILE: let campaigns run this shared library or .py as moe.kernel plugin:NAME "
+         "(docs/plugins.md); repeatable")
       ->allow_extra_args(false);
   app.add_option("--plugin-timeout", plugin_timeout_s,
                  "Seconds after which a call into a plugin is given up; default 60")

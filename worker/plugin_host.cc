@@ -5,9 +5,11 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
+#include "worker/python_plugin.h"
 
 namespace lastflop {
 namespace {
@@ -60,7 +62,7 @@ absl::Status CheckNeeds(const Plugin& plugin, const lastflop_moe_needs& needs) {
         absl::StrCat(FieldOf(plugin.name), ": it asks for ", needs.workspace_bytes,
                      " bytes of workspace and ", needs.prepared_bytes, " of weights"));
   }
-  if (needs.prepared_bytes > 0 && plugin.table->prepare == nullptr) {
+  if (needs.prepared_bytes > 0 && !plugin.functions->has_prepare()) {
     return absl::UnimplementedError(absl::StrCat(
         FieldOf(plugin.name), ": it asks for weights of its own and has no prepare()"));
   }
@@ -117,30 +119,49 @@ absl::StatusOr<Plugin> PluginHost::Open(const std::string& name, const PluginFil
   }
   Plugin plugin{
       .name = name, .fingerprint = *fingerprint, .watch = watch_.has_value() ? &*watch_ : nullptr};
+  if (absl::EndsWith(file.path, ".py")) {
+    // What the file does when it is imported runs in it.
+    const PluginWatch::Call watched(plugin.watch, absl::StrCat("plugin:", name, " in import"));
+    absl::StatusOr<std::shared_ptr<PythonPlugin>> python = PythonPlugin::Start(file.path);
+    if (!python.ok()) {
+      return refuse(std::string(python.status().message()));
+    }
+    plugin.functions = *std::move(python);
+  } else if (const absl::Status opened = OpenLibrary(file.path, plugin); !opened.ok()) {
+    return refuse(std::string(opened.message()));
+  }
+  plugin.title = plugin.functions->title();
+  return plugin;
+}
+
+absl::Status PluginHost::OpenLibrary(const std::string& path, Plugin& plugin) const {
   // The library's constructors run in it.
-  const PluginWatch::Call watched(plugin.watch, absl::StrCat("plugin:", name, " in dlopen()"));
-  void* const library = dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const PluginWatch::Call watched(plugin.watch,
+                                  absl::StrCat("plugin:", plugin.name, " in dlopen()"));
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const error = dlerror();
-    return refuse(error == nullptr ? absl::StrCat(file.path, ": dlopen() fails") : error);
+    return absl::UnimplementedError(error == nullptr ? absl::StrCat(path, ": dlopen() fails")
+                                                     : std::string(error));
   }
   auto* const entry = reinterpret_cast<const lastflop_plugin* (*)()>(dlsym(library, kEntry));
   if (entry == nullptr) {
-    return refuse(absl::StrCat(file.path, " does not export ", kEntry, "()"));
+    return absl::UnimplementedError(absl::StrCat(path, " does not export ", kEntry, "()"));
   }
-  plugin.table = entry();
-  if (plugin.table == nullptr) {
-    return refuse(absl::StrCat(kEntry, "() returns nothing"));
+  const lastflop_plugin* const table = entry();
+  if (table == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(kEntry, "() returns nothing"));
   }
-  if (plugin.table->abi_version != LASTFLOP_PLUGIN_ABI_VERSION) {
-    return refuse(absl::StrCat("it is of ABI version ", plugin.table->abi_version,
-                               " and this lastflop loads version ", LASTFLOP_PLUGIN_ABI_VERSION));
+  if (table->abi_version != LASTFLOP_PLUGIN_ABI_VERSION) {
+    return absl::UnimplementedError(absl::StrCat("it is of ABI version ", table->abi_version,
+                                                 " and this lastflop loads version ",
+                                                 LASTFLOP_PLUGIN_ABI_VERSION));
   }
-  if (plugin.table->query == nullptr || plugin.table->run == nullptr) {
-    return refuse("its table has no query() or no run()");
+  if (table->query == nullptr || table->run == nullptr) {
+    return absl::UnimplementedError("its table has no query() or no run()");
   }
-  plugin.title = plugin.table->title == nullptr ? name : plugin.table->title;
-  return plugin;
+  plugin.functions = std::make_shared<NativePluginFunctions>(*table, plugin.name);
+  return absl::OkStatus();
 }
 
 std::map<std::string, std::string> PluginHost::Environment() const {
@@ -168,32 +189,28 @@ absl::StatusOr<std::unique_ptr<PluginMoe>> PluginMoe::Create(const Plugin& plugi
                                                              const lastflop_moe_problem& problem,
                                                              PluginParallelFor parallel_for) {
   std::unique_ptr<PluginMoe> made(new PluginMoe(plugin, problem, std::move(parallel_for)));
-  LASTFLOP_RETURN_IF_ERROR(
-      CallPlugin(plugin, absl::StrCat("plugin:", plugin.name, " in query()"),
-                 absl::StatusCode::kUnimplemented, [&](char* reason, size_t reason_bytes) {
-                   return plugin.table->query(&made->problem_, &made->needs_, reason, reason_bytes);
-                 }));
+  LASTFLOP_RETURN_IF_ERROR(CallPlugin(
+      plugin, absl::StrCat("plugin:", plugin.name, " in query()"), absl::StatusCode::kUnimplemented,
+      [&](char* reason, size_t reason_bytes) {
+        return plugin.functions->Query(made->problem_, made->needs_, reason, reason_bytes);
+      }));
   LASTFLOP_RETURN_IF_ERROR(CheckNeeds(plugin, made->needs_));
-  if (plugin.table->create != nullptr) {
-    LASTFLOP_RETURN_IF_ERROR(CallPlugin(
-        plugin, absl::StrCat("plugin:", plugin.name, " in create()"), absl::StatusCode::kInternal,
-        [&](char* reason, size_t reason_bytes) {
-          return plugin.table->create(&made->problem_, &made->state_, reason, reason_bytes);
-        }));
-  }
+  LASTFLOP_RETURN_IF_ERROR(CallPlugin(
+      plugin, absl::StrCat("plugin:", plugin.name, " in create()"), absl::StatusCode::kInternal,
+      [&](char* reason, size_t reason_bytes) {
+        return plugin.functions->Create(made->problem_, made->state_, reason, reason_bytes);
+      }));
   return made;
 }
 
 PluginMoe::~PluginMoe() {
-  if (state_ != nullptr && plugin_.table->destroy != nullptr) {
-    CallPlugin(plugin_, absl::StrCat("plugin:", plugin_.name, " in destroy()"),
-               absl::StatusCode::kInternal,
-               [this](char* /*reason*/, size_t /*reason_bytes*/) {
-                 plugin_.table->destroy(state_);
-                 return 0;
-               })
-        .IgnoreError();  // What it held is lost; nothing is measured any more.
-  }
+  CallPlugin(plugin_, absl::StrCat("plugin:", plugin_.name, " in destroy()"),
+             absl::StatusCode::kInternal,
+             [this](char* /*reason*/, size_t /*reason_bytes*/) {
+               plugin_.functions->Destroy(state_);
+               return 0;
+             })
+      .IgnoreError();  // What it held is lost; nothing is measured any more.
 }
 
 std::string PluginMoe::Describe() const {
@@ -204,15 +221,15 @@ std::string PluginMoe::Describe() const {
 absl::Status PluginMoe::Prepare(const lastflop_moe_weights& weights, void* prepared, void* stream) {
   return CallPlugin(plugin_, absl::StrCat("plugin:", plugin_.name, " in prepare()"),
                     absl::StatusCode::kInternal, [&](char* reason, size_t reason_bytes) {
-                      return plugin_.table->prepare(state_, &host_, &weights, prepared, stream,
-                                                    reason, reason_bytes);
+                      return plugin_.functions->Prepare(state_, host_, weights, prepared, stream,
+                                                        reason, reason_bytes);
                     });
 }
 
 absl::Status PluginMoe::Run(const lastflop_moe_call& call) {
   return CallPlugin(plugin_, in_run_, absl::StatusCode::kInternal,
                     [&](char* reason, size_t reason_bytes) {
-                      return plugin_.table->run(state_, &host_, &call, reason, reason_bytes);
+                      return plugin_.functions->Run(state_, host_, call, reason, reason_bytes);
                     });
 }
 

@@ -14,6 +14,7 @@
 #include "common/plugin_files.h"
 #include "plugin/lastflop_plugin.h"
 #include "step/shapes.h"
+#include "worker/plugin_functions.h"
 #include "worker/plugin_watch.h"
 
 namespace lastflop {
@@ -23,12 +24,12 @@ namespace lastflop {
 using PluginParallelFor =
     std::function<void(int64_t num_tasks, absl::FunctionRef<void(int64_t task, int thread)> fn)>;
 
-// A loaded library. It stays loaded until the process ends.
+// A loaded plugin. A library stays loaded until the process ends.
 struct Plugin {
   std::string name;   // Of "plugin:NAME".
   std::string title;  // As it calls itself.
   std::string fingerprint;
-  const lastflop_plugin* table = nullptr;
+  std::shared_ptr<PluginFunctions> functions;
   const PluginWatch* watch = nullptr;  // Outlives this; may be null.
 };
 
@@ -40,9 +41,10 @@ class PluginHost {
   PluginHost(PluginFiles files, std::optional<PluginWatch> watch)
       : files_(std::move(files)), watch_(std::move(watch)) {}
 
-  // Loads the library when it is asked for first. Unimplemented: this worker offers no such plugin,
-  // the file is gone, is no library, exports no entry, or is of another ABI version. Internal: it
-  // is another file than the worker has seen.
+  // Loads the library, or starts Python where the file ends in ".py", when it is asked for first.
+  // Unimplemented: this worker offers no such plugin, the file is gone, is no library, exports no
+  // entry, is of another ABI version, or is no Python that can be imported. Internal: it is another
+  // file than the worker has seen.
   absl::StatusOr<const Plugin*> Load(const std::string& name);
 
   // "plugin:NAME" of what is loaded: title and fingerprint.
@@ -50,6 +52,7 @@ class PluginHost {
 
  private:
   absl::StatusOr<Plugin> Open(const std::string& name, const PluginFile& file) const;
+  absl::Status OpenLibrary(const std::string& path, Plugin& plugin) const;
 
   const PluginFiles files_;
   const std::optional<PluginWatch> watch_;

@@ -16,7 +16,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 
 std::string PluginFlag(const std::string& name, const std::string& file) {
-  return name + "=" + LASTFLOP_TEST_PLUGINS + "/" + file + ".so";
+  return name + "=" + LASTFLOP_TEST_PLUGINS + "/" + file +
+         (file.find('.') == std::string::npos ? ".so" : "");
 }
 
 // What becomes of an intervention that a plugin is.
@@ -83,6 +84,38 @@ TEST(PluginRunTest, GivesEveryPluginAnOutcomeOfItsOwn) {
   }
   EXPECT_THAT(report.at("environment").at("plugin:good").get<std::string>(),
               HasSubstr("moe_cpu 1.0, file "));
+}
+
+TEST(PluginRunTest, RunsPythonInAProcessOfItsOwnOnEveryRank) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(
+      folder,
+      "\n  - {id: good, title: Good, tier: 2, effort: 1d, set: {moe.kernel: 'plugin:good'}}"
+      "\n  - {id: hang, title: Hangs, tier: 2, effort: 1d, set: {moe.kernel: 'plugin:hang'}}"
+      "\n  - {id: crash, title: Crashes, tier: 2, effort: 1d, set: {moe.kernel: 'plugin:crash'}}\n",
+      "launches: 1, min_pairs: 4, max_time: 100ms, max_attempts: 1");
+  Program run(
+      folder.path(), "lastflop",
+      {"run", file, "--db", folder.path() + "/r.db", "-o", "json", "--no-prune", "--set",
+       "baseline.moe.weights=bf16", "--set", "baseline.parallel.tensor=2", "--plugin-timeout", "3",
+       "--plugin", PluginFlag("good", "moe_python.py"), "--plugin",
+       PluginFlag("hang", "faulty_hang.py"), "--plugin", PluginFlag("crash", "faulty_crash.py")});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  std::map<std::string, json> by_id;
+  for (const json& entry : report.at("ranking")) {
+    by_id[entry.at("id").get<std::string>()] = entry;
+  }
+  EXPECT_EQ(by_id.at("good").at("standing"), "measured") << by_id.at("good").dump();
+  EXPECT_LT(by_id.at("good").at("speedup").at("estimate").get<double>(), 1) << "plain Python";
+  EXPECT_THAT(report.at("environment").at("plugin:good").get<std::string>(),
+              HasSubstr("moe_python 1.0, Python 3."));
+  EXPECT_EQ(by_id.at("hang").at("standing"), "failed");
+  EXPECT_THAT(by_id.at("hang").at("reason").get<std::string>(),
+              HasSubstr("no return after 3.0 s, plugin:hang in run()"));
+  EXPECT_EQ(by_id.at("crash").at("standing"), "failed");
+  EXPECT_THAT(by_id.at("crash").at("reason").get<std::string>(),
+              HasSubstr("the Python process ended on signal 11"));
 }
 
 TEST(PluginRunTest, RefusesAFileThatIsNotThereBeforeAnythingRuns) {
