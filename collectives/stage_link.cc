@@ -16,8 +16,8 @@ double MicrosBetween(Clock::time_point start, Clock::time_point end) {
   return std::chrono::duration<double, std::micro>(end - start).count();
 }
 
-// Bytes of one message's slot.
-size_t SlotBytes(int64_t max_elements) {
+// Bytes of the elements of one slot.
+size_t ElementBytes(int64_t max_elements) {
   return (static_cast<size_t>(max_elements) * sizeof(uint16_t) + 63) / 64 * 64;
 }
 
@@ -38,7 +38,8 @@ absl::StatusOr<std::unique_ptr<StageLink>> StageLink::Create(Gang& gang, const O
       }
     }
   }
-  const size_t bytes = sizeof(Head) + kSlots * SlotBytes(options.max_elements);
+  const size_t slot_bytes = sizeof(SlotHead) + ElementBytes(options.max_elements);
+  const size_t bytes = sizeof(Head) + static_cast<size_t>(options.slots) * slot_bytes;
   LASTFLOP_ASSIGN_OR_RETURN(Gang::SharedMemory memory, gang.MapShared(bytes));
   return std::unique_ptr<StageLink>(new StageLink(gang, options, std::move(memory)));
 }
@@ -54,9 +55,11 @@ StageLink::Head& StageLink::HeadOf(int rank) const {
   return *reinterpret_cast<Head*>(memory_.of_rank[static_cast<size_t>(rank)]);
 }
 
-uint16_t* StageLink::Slot(int rank, uint64_t message) const {
-  return reinterpret_cast<uint16_t*>(memory_.of_rank[static_cast<size_t>(rank)] + sizeof(Head) +
-                                     message % kSlots * SlotBytes(options_.max_elements));
+StageLink::SlotHead& StageLink::Slot(int rank, uint64_t message) const {
+  const size_t slot = message % static_cast<uint64_t>(options_.slots);
+  const size_t slot_bytes = sizeof(SlotHead) + ElementBytes(options_.max_elements);
+  return *reinterpret_cast<SlotHead*>(memory_.of_rank[static_cast<size_t>(rank)] + sizeof(Head) +
+                                      slot * slot_bytes);
 }
 
 absl::Status StageLink::Fail(absl::Status status) {
@@ -64,31 +67,36 @@ absl::Status StageLink::Fail(absl::Status status) {
   return status;
 }
 
-absl::StatusOr<CollectiveTiming> StageLink::Send(std::span<const uint16_t> data) {
-  if (options_.to < 0 || static_cast<int64_t>(data.size()) > options_.max_elements) {
-    return absl::InvalidArgumentError(absl::StrCat("pipeline.send of ", data.size(),
-                                                   " elements to rank ", options_.to, ": at most ",
+absl::StatusOr<CollectiveTiming> StageLink::Send(std::span<const uint16_t> data,
+                                                 std::span<const uint16_t> more) {
+  const auto count = static_cast<int64_t>(data.size() + more.size());
+  if (options_.to < 0 || count > options_.max_elements) {
+    return absl::InvalidArgumentError(absl::StrCat("pipeline.send of ", count, " elements to rank ",
+                                                   options_.to, ": at most ",
                                                    options_.max_elements));
   }
   const auto start = Clock::now();
   const Head& next = HeadOf(options_.to);
-  if (num_sent_ >= kSlots) {
+  const auto slots = static_cast<uint64_t>(options_.slots);
+  if (num_sent_ >= slots) {
     if (absl::Status status = WaitForPeer(gang_, wait_, "pipeline.send", options_.to, next.taken,
-                                          num_sent_ - kSlots + 1, next.failed);
+                                          num_sent_ - slots + 1, next.failed);
         !status.ok()) {
       return Fail(std::move(status));
     }
   }
   const auto free = Clock::now();
-  std::copy(data.begin(), data.end(), Slot(gang_.rank(), num_sent_));
-  Head& mine = HeadOf(gang_.rank());
-  mine.counts[num_sent_ % kSlots] = static_cast<int64_t>(data.size());
-  mine.sent.store(++num_sent_, std::memory_order_release);
+  SlotHead& slot = Slot(gang_.rank(), num_sent_);
+  slot.count = count;
+  auto* const elements = reinterpret_cast<uint16_t*>(&slot + 1);
+  std::copy(more.begin(), more.end(), std::copy(data.begin(), data.end(), elements));
+  HeadOf(gang_.rank()).sent.store(++num_sent_, std::memory_order_release);
   return CollectiveTiming{.wait_us = MicrosBetween(start, free),
                           .transfer_us = MicrosBetween(free, Clock::now())};
 }
 
-absl::StatusOr<CollectiveTiming> StageLink::Receive(std::span<uint16_t> data) {
+absl::StatusOr<CollectiveTiming> StageLink::Receive(std::span<uint16_t> data,
+                                                    std::span<uint16_t> more) {
   if (options_.from < 0) {
     return absl::InvalidArgumentError("pipeline.receive on the first stage");
   }
@@ -100,13 +108,15 @@ absl::StatusOr<CollectiveTiming> StageLink::Receive(std::span<uint16_t> data) {
     return Fail(std::move(status));
   }
   const auto there = Clock::now();
-  const int64_t count = last.counts[num_taken_ % kSlots];
-  if (count != static_cast<int64_t>(data.size())) {
-    return Fail(absl::InvalidArgumentError(
-        absl::StrCat("pipeline.receive: rank ", gang_.rank(), " expects ", data.size(),
-                     " elements, rank ", options_.from, " sent ", count)));
+  const SlotHead& slot = Slot(options_.from, num_taken_);
+  if (slot.count != static_cast<int64_t>(data.size() + more.size())) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat(
+        "pipeline.receive: rank ", gang_.rank(), " expects ", data.size() + more.size(),
+        " elements, rank ", options_.from, " sent ", slot.count)));
   }
-  std::copy_n(Slot(options_.from, num_taken_), count, data.begin());
+  const auto* const elements = reinterpret_cast<const uint16_t*>(&slot + 1);
+  std::copy_n(elements, data.size(), data.begin());
+  std::copy_n(elements + data.size(), more.size(), more.begin());
   HeadOf(gang_.rank()).taken.store(++num_taken_, std::memory_order_release);
   return CollectiveTiming{.wait_us = MicrosBetween(start, there),
                           .transfer_us = MicrosBetween(there, Clock::now())};

@@ -1,6 +1,12 @@
 #include "collectives/stage_link.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -95,6 +101,70 @@ TEST(StageLinkTest, TimesOutWithTheNameOfTheSilentRank) {
           EXPECT_FALSE(link.Receive(data).ok());  // The first stage hears nobody.
         }
       });
+}
+
+// Tokens go back to the first stage: no rank waits for room, with a slot for every micro-batch.
+TEST(StageLinkTest, LetsEveryMicroBatchBeUnderWayAroundARing) {
+  constexpr int kStages = 2;
+  constexpr int64_t kMicroBatches = 4;
+  WithLink(
+      kStages,
+      [](int rank) {
+        return StageLink::Options{.to = (rank + 1) % kStages,
+                                  .from = (rank + kStages - 1) % kStages,
+                                  .max_elements = 12,
+                                  .slots = kMicroBatches};
+      },
+      [](Gang& gang, StageLink& link) {
+        for (uint16_t step = 0; step < 20; ++step) {
+          for (uint16_t j = 0; j < kMicroBatches; ++j) {
+            const auto mark = static_cast<uint16_t>(step * kMicroBatches + j);
+            std::vector<uint16_t> hidden(7, mark);
+            std::vector<uint16_t> residual(5, static_cast<uint16_t>(mark + 1));
+            if (gang.rank() == 0) {
+              if (step > 0) {
+                ASSERT_TRUE(link.Receive(std::span(residual).first(1)).ok());
+                EXPECT_EQ(residual[0], mark - kMicroBatches);
+                residual[0] = residual[1];
+              }
+              ASSERT_TRUE(link.Send(hidden, residual).ok());
+              continue;
+            }
+            std::fill(hidden.begin(), hidden.end(), uint16_t{0});
+            std::fill(residual.begin(), residual.end(), uint16_t{0});
+            ASSERT_TRUE(link.Receive(hidden, residual).ok());
+            EXPECT_THAT(hidden, Each(mark));
+            EXPECT_THAT(residual, Each(mark + 1));
+            ASSERT_TRUE(link.Send(std::span(hidden).first(1)).ok());
+          }
+        }
+      });
+}
+
+TEST(StageLinkTest, NamesTheStageThatWasKilledBetweenMicroBatches) {
+  const std::string path = FreshRendezvous();
+  const auto outcomes = RunProcessRanks(2, [&](int rank) -> std::string {
+    auto gang = JoinGang(path, rank, 2, milliseconds(30'000));
+    if (!gang.ok()) {
+      return gang.status().ToString();
+    }
+    auto link = StageLink::Create(
+        **gang, {.to = rank == 0 ? 1 : -1, .from = rank - 1, .max_elements = 100});
+    if (!link.ok()) {
+      return link.status().ToString();
+    }
+    std::vector<uint16_t> data(100, 7);
+    if (rank == 0) {
+      (*link)->Send(data).IgnoreError();
+      kill(getpid(), SIGKILL);
+    }
+    const absl::Status first = (*link)->Receive(data).status();
+    const absl::Status second = first.ok() ? (*link)->Receive(data).status() : first;
+    return second.ToString();
+  });
+  EXPECT_EQ(outcomes[0].signal, SIGKILL);
+  EXPECT_THAT(outcomes[1].text, HasSubstr("ABORTED"));
+  EXPECT_THAT(outcomes[1].text, HasSubstr("rank 0 of 2 ended"));
 }
 
 TEST(StageLinkTest, RefusesEndsThatDoNotMeet) {
