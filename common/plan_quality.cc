@@ -41,7 +41,7 @@ bool HasComparableOutput(const Plan& baseline, const Plan& variant, Fidelity fid
   const Plan::Parallel& to = variant.parallel;
   return baseline.speculative.draft_tokens == variant.speculative.draft_tokens &&
          from.data == to.data && from.attention == to.attention &&
-         from.micro_batches == to.micro_batches && (fidelity != Fidelity::kShard || from == to);
+         (fidelity != Fidelity::kShard || from == to);
 }
 
 }  // namespace lastflop

@@ -258,7 +258,7 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
   LASTFLOP_RETURN_IF_ERROR(
       CheckFieldsShow(campaign, machine, baseline, variant, point, input.baseline, loads));
   input.layer_kinds = campaign.model.layer_kinds;
-  input.machine = PartOfRank(machine, variant.num_ranks());
+  input.machine = PartOfRank(machine, RanksAtOnce(variant));
   input.breakdown = breakdown;
   if (!baseline.moe.l2_pin.has_value()) {
     input.pin_us = PinMicros(input.machine, variant);

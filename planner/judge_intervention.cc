@@ -145,7 +145,10 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
                                  baseline.reason);
   } else if (result.standing == Standing::kMeasured) {
     const TrialSpec& spec = chosen.trial->trial->spec;
-    if (HasComparableOutput(spec.baseline, spec.variant, result.fidelity)) {
+    // Where layers are left out, stages keep others than a plan without them.
+    const bool has_same_layers = context.campaign().layers_kept == 0 ||
+                                 spec.baseline.parallel.pipeline == spec.variant.parallel.pipeline;
+    if (has_same_layers && HasComparableOutput(spec.baseline, spec.variant, result.fidelity)) {
       result.error = chosen.trial->error;
       result.changed_routes = chosen.trial->changed_routes;
     }

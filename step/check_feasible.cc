@@ -206,6 +206,13 @@ absl::Status CheckPoint(const Model& /*model*/, const Plan& plan, const Point& p
     return Refusal(absl::StrCat("parallel.micro_batches=", plan.parallel.micro_batches, " of ",
                                 sequences, " sequences a rank: some would be empty"));
   }
+  const int64_t parts = replicas * plan.parallel.micro_batches;
+  if (plan.parallel.micro_batches > 1 && point.batch % parts != 0) {
+    return Refusal(absl::StrCat("batch=", point.batch, " over ", plan.parallel.micro_batches,
+                                " micro-batches of ", replicas, " data-parallel group",
+                                replicas == 1 ? "" : "s", ": ", point.batch, " mod ", parts, " = ",
+                                point.batch % parts, ", and micro-batches are equally large"));
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,16 +15,25 @@ namespace {
 
 constexpr int64_t kMostDevices = 1024;
 
-// Memory of `step` on its rank; micro-batches share weights and workspace but not the cache.
+// Bytes of a message to another stage; 0 of other ops.
+double SentBytes(const Op& op) {
+  const auto* transfer = std::get_if<StageTransferShape>(&op.shape);
+  return transfer != nullptr ? op.work.link_bytes : 0;
+}
+
+// Memory of `step` on its rank; micro-batches share weights and workspace but not the cache, the
+// final hidden states and the room for messages on their way to the next stage.
 MemoryFit FitOfStep(const Model& model, const Step& step) {
   MemoryFit fit;
+  const auto micro_batches = static_cast<double>(step.micro_batches);
   for (const Op& op : step.ops) {
     const bool is_tied_head = model.tie_word_embeddings && op.name == "lm_head";
     fit.weight_bytes += is_tied_head ? 0 : WeightMemoryBytes(op);
-    fit.cache_bytes += CacheMemoryBytes(op) * static_cast<double>(step.micro_batches);
+    fit.cache_bytes += CacheMemoryBytes(op) * micro_batches;
+    fit.workspace_bytes += SentBytes(op) * micro_batches;
   }
   for (const auto& [tensor, bytes] : TensorBytes(step)) {
-    fit.workspace_bytes += static_cast<double>(bytes);
+    fit.workspace_bytes += static_cast<double>(bytes) * (tensor == step.output ? micro_batches : 1);
   }
   return fit;
 }

@@ -1,5 +1,7 @@
 #include "step/layout.h"
 
+#include <algorithm>
+
 namespace lastflop {
 
 bool IsDataAttention(const Plan& plan) {
@@ -11,6 +13,11 @@ bool IsDataAttention(const Plan& plan) {
 
 int64_t NumReplicas(const Plan& plan) {
   return IsDataAttention(plan) ? plan.parallel.tensor * plan.parallel.data : plan.parallel.data;
+}
+
+int64_t RanksAtOnce(const Plan& plan) {
+  const auto& parallel = plan.parallel;
+  return parallel.tensor * parallel.data * std::min(parallel.pipeline, parallel.micro_batches);
 }
 
 Layout MakeLayout(const Model& model, const Plan& plan, int rank) {

@@ -46,6 +46,9 @@ bool IsDataAttention(const Plan& plan);
 // under data attention.
 int64_t NumReplicas(const Plan& plan);
 
+// How many ranks work at the same moment at most: those of the stages that have a micro-batch.
+int64_t RanksAtOnce(const Plan& plan);
+
 // The layout of `rank`, in [0, plan.num_ranks()). The plan has passed CheckFeasible.
 Layout MakeLayout(const Model& model, const Plan& plan, int rank);
 

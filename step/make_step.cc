@@ -78,7 +78,11 @@ absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point&
   const Layout layout = MakeLayout(model, plan, rank);
   StepBuilder builder(model, plan, point, layout, options.load);
   const KeptLayers kept = KeepLayers(model, layout, options.layers_kept);
+  const bool returns_tokens = layout.num_stages > 1 && point.phase == Phase::kDecode;
   if (layout.stage == 0) {
+    if (returns_tokens) {
+      builder.AddReceiveTokens();
+    }
     builder.AddEmbedding();
   } else {
     builder.AddReceive();
@@ -88,6 +92,9 @@ absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point&
   }
   if (layout.stage + 1 == layout.num_stages) {
     builder.AddHead();
+    if (returns_tokens) {
+      builder.AddSendTokens();
+    }
   } else {
     builder.AddSend();
   }

@@ -194,8 +194,9 @@ struct AllReduceShape {
 
 // Hand-over of hidden state and residual to the next pipeline stage (receive: from the last one).
 struct StageTransferShape {
-  int64_t elements = 0;  // bf16, both tensors together.
+  int64_t elements = 0;  // bf16, both tensors together; of token ids two for each.
   bool receive = false;
+  bool tokens = false;  // Sampled token ids, from the last stage to the first.
   bool operator==(const StageTransferShape&) const = default;
 };
 

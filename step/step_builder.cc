@@ -34,6 +34,16 @@ StepBuilder::StepBuilder(const Model& model, const Plan& plan, const Point& poin
   }
 }
 
+void StepBuilder::AddReceiveTokens() {
+  const StageTransferShape shape{.elements = 2 * logit_rows_, .receive = true, .tokens = true};
+  Add("pipeline.receive_tokens", OpCategory::kCollective, shape, {.out = Tensor::kSampled});
+}
+
+void StepBuilder::AddSendTokens() {
+  const StageTransferShape shape{.elements = 2 * logit_rows_, .tokens = true};
+  Add("pipeline.send_tokens", OpCategory::kCollective, shape, {.in = Tensor::kSampled});
+}
+
 void StepBuilder::AddEmbedding() {
   const int64_t rows = CeilDiv(model_.vocab_size, layout_.tensor);
   const int64_t begin = std::min(rows * layout_.tensor_rank, model_.vocab_size);

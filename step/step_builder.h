@@ -17,6 +17,9 @@ class StepBuilder {
   StepBuilder(const Model& model, const Plan& plan, const Point& point, const Layout& layout,
               const ExpertLoad& load);
 
+  // What the first stage of a pipeline begins a decode pass with: the micro-batch's tokens of the
+  // step before. They only let the pass begin: its inputs are the draw's.
+  void AddReceiveTokens();
   void AddEmbedding();
   void AddReceive();
   // Norm, attention and its all-reduce; norm, FFN and its all-reduce.
@@ -24,6 +27,8 @@ class StepBuilder {
   void AddSend();
   // Final norm, LM head and sampling.
   void AddHead();
+  // The way of sampled tokens back to the first stage.
+  void AddSendTokens();
 
   int64_t num_tokens() const { return num_tokens_; }
   std::vector<Op> TakeOps() { return std::move(ops_); }

@@ -96,8 +96,8 @@ struct NeedsOf {
                      : TensorNeeds{.in = bytes};
   }
   TensorNeeds operator()(const StageTransferShape& s) const {
-    const int64_t half = s.elements / 2 * kBf16Bytes;
-    return {.in = half, .in2 = half, .out = half};
+    const int64_t bytes = (s.tokens ? s.elements : s.elements / 2) * kBf16Bytes;
+    return {.in = bytes, .in2 = bytes, .out = bytes};
   }
   TensorNeeds operator()(const SampleShape& s) const {
     return {.in = s.num_tokens * s.vocab_rows * kWordBytes, .out = s.num_tokens * kWordBytes};

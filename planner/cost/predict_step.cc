@@ -17,6 +17,7 @@
 #include "planner/cost/units.h"
 #include "step/floors.h"
 #include "step/layout.h"
+#include "step/pipeline_time.h"
 #include "step/work.h"
 
 namespace lastflop {
@@ -114,6 +115,7 @@ struct StepPredictor::Stage {
   double unique_experts = 0;
   double tokens_per_step = 0;
   std::vector<PredictedOp>* ops = nullptr;  // Where ops are listed; null: nowhere.
+  double passes = 1;                        // How often they are listed.
 
   void Add(OpCategory category, const TimeEstimate& time, double times, size_t family) {
     categories[Index(category)].Add(time, times, family);
@@ -128,9 +130,10 @@ struct StepPredictor::Stage {
         1, kNumOpFamilies);
   }
   void AddToOps(const Op& op, const TimeEstimate& time, double times, double floor_us) {
-    if (ops == nullptr) {
+    if (ops == nullptr || passes == 0) {
       return;
     }
+    times *= passes;
     auto place = std::find_if(ops->begin(), ops->end(),
                               [&](const PredictedOp& other) { return other.op == op.name; });
     if (place == ops->end()) {
@@ -284,11 +287,12 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
   options.layers_kept = 1;
   options.load = is_shared ? load.mean_rank : load.most_loaded_rank;
   LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(*model_, plan, point, rank, options));
-  const Machine part = is_shared ? PartOfRank(*machine_, plan.num_ranks()) : Machine{};
+  const int64_t ranks_at_once = RanksAtOnce(plan);  // Of its bytes; cores are a rank's own.
+  const Machine part = is_shared ? PartOfRank(*machine_, ranks_at_once) : Machine{};
   const Machine& machine = is_shared ? part : *machine_;
   MachineRates rates = rates_;
   if (is_shared) {
-    rates.bytes_per_us /= static_cast<double>(plan.num_ranks());
+    rates.bytes_per_us /= static_cast<double>(ranks_at_once);
     rates.bf16_flop_per_us /= static_cast<double>(plan.num_ranks());
   }
   const bool has_collectives = layout.tensor > 1;
@@ -340,20 +344,20 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
 }
 
 absl::StatusOr<StepPredictor::Stage> StepPredictor::PredictStages(const Plan& plan,
-                                                                  const Point& point) {
-  Stage sum;
-  Stage slowest;
-  for (int stage = 0; stage < plan.parallel.pipeline; ++stage) {
-    Stage one;
-    LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, stage, one));
-    sum.AddStage(one, 1);
-    if (one.all.us > slowest.all.us) {
-      slowest = one;
-    }
+                                                                  const Point& point,
+                                                                  std::vector<double>& passes) {
+  std::vector<Stage> stages(static_cast<size_t>(plan.parallel.pipeline));
+  std::vector<double> stage_us;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, static_cast<int>(i), stages[i]));
+    stage_us.push_back(stages[i].all.us);
   }
-  // The first micro-batch runs through all stages, the others follow at the slowest one's pace.
-  if (plan.parallel.micro_batches > 1) {
-    sum.AddStage(slowest, static_cast<double>(plan.parallel.micro_batches - 1));
+  passes = PassesOnPath(
+      stage_us, plan.parallel.micro_batches,
+      point.phase == Phase::kDecode ? PipelineEnd::kReturnsTokens : PipelineEnd::kRunsEmpty);
+  Stage sum;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    sum.AddStage(stages[i], passes[i]);
   }
   return sum;
 }
@@ -364,7 +368,8 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
     return absl::UnimplementedError("engine: what another program does cannot be predicted");
   }
   imported_notes_.clear();
-  LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point));
+  std::vector<double> passes;
+  LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point, passes));
   StepPrediction prediction;
   prediction.tokens_per_step = stage.tokens_per_step;
   prediction.unique_experts = stage.unique_experts;
@@ -372,6 +377,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
     Stage listed;
     listed.ops = &prediction.ops;
     for (int i = 0; i < plan.parallel.pipeline; ++i) {
+      listed.passes = passes[static_cast<size_t>(i)];
       LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, i, listed));
     }
   }
@@ -401,7 +407,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
       return absl::InvalidArgumentError(
           absl::StrCat("overlap=two_batch: batch=", point.batch, " is not two batches"));
     }
-    LASTFLOP_ASSIGN_OR_RETURN(const Stage part, PredictStages(plan, half));
+    LASTFLOP_ASSIGN_OR_RETURN(const Stage part, PredictStages(plan, half, passes));
     // Both halves read the weights; the shorter of products and collectives hides behind the other.
     const double collectives = part.categories[Index(OpCategory::kCollective)].us;
     const double hidden = 2 * kHiddenShare * std::min(part.all.us - collectives, collectives);

@@ -36,8 +36,9 @@ struct PredictedOp {
 };
 
 struct StepPrediction {
-  // One step of the whole deployment: of the most loaded rank, with its collectives; the stages of
-  // a pipeline follow each other. Drafts of speculation and what the host adds are in it.
+  // One step of the whole deployment: of the most loaded rank, with its collectives; the longest
+  // path through the stages of a pipeline (step/pipeline_time.h). Drafts of speculation and what
+  // the host adds are in it.
   TimeEstimate step;
   // By us, descending. They sum to step.us; what overlap hides is taken off the collectives.
   std::vector<PredictedPart> categories;
@@ -81,7 +82,9 @@ class StepPredictor {
 
   struct Stage;
   absl::Status AddStage(const Plan& plan, const Point& point, int stage, Stage& sum);
-  absl::StatusOr<Stage> PredictStages(const Plan& plan, const Point& point);
+  // `passes` becomes how often each stage is on the step's longest path.
+  absl::StatusOr<Stage> PredictStages(const Plan& plan, const Point& point,
+                                      std::vector<double>& passes);
   // The factor on a MoE layer's ops, and its interval.
   absl::StatusOr<std::optional<ImportedTime>> ImportedFactor(const Plan& plan, const Point& point,
                                                              int rank, int64_t num_tokens,

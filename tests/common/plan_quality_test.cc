@@ -66,6 +66,10 @@ TEST(HasComparableOutputTest, NeedsTheSameTokensAndAsAShardTheSameWeights) {
   variant = baseline;
   variant.parallel.data = 2;
   EXPECT_FALSE(HasComparableOutput(baseline, variant, Fidelity::kFull));
+  variant = baseline;
+  variant.parallel.pipeline = 2;  // Its tokens come out micro-batch by micro-batch, in order.
+  variant.parallel.micro_batches = 2;
+  EXPECT_TRUE(HasComparableOutput(baseline, variant, Fidelity::kFull));
 }
 
 }  // namespace

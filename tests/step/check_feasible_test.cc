@@ -133,5 +133,22 @@ TEST(CheckPointTest, RefusesEmptyBatchesAndEmptyGroups) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("batch=3 over 4 data-parallel groups"));
 }
 
+TEST(CheckPointTest, RefusesMicroBatchesThatAreNotEquallyLarge) {
+  Plan plan;
+  plan.parallel.pipeline = 2;
+  plan.parallel.micro_batches = 2;
+  Point point;
+  point.batch = 5;
+  const absl::Status status = CheckPoint(QwenModel(), plan, point);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("5 mod 2 = 1"));
+  point.batch = 1;
+  EXPECT_THAT(std::string(CheckPoint(QwenModel(), plan, point).message()),
+              HasSubstr("some would be empty"));
+  point.batch = 6;
+  EXPECT_TRUE(CheckPoint(QwenModel(), plan, point).ok());
+  plan.parallel.data = 2;  // Three sequences in each group.
+  EXPECT_FALSE(CheckPoint(QwenModel(), plan, point).ok());
+}
+
 }  // namespace
 }  // namespace lastflop

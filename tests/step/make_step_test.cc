@@ -318,8 +318,8 @@ TEST(MakeStepTest, PipelineStagesHaveLayersOfTheirOwnAndHandOver) {
   plan.parallel.tensor = 4;
   plan.parallel.pipeline = 2;
   plan.parallel.micro_batches = 2;
-  const Step first = StepOf(KimiModel(), plan, Decode(5, 100), 0);
-  const Step second = StepOf(KimiModel(), plan, Decode(5, 100), 4);
+  const Step first = StepOf(KimiModel(), plan, Decode(6, 100), 0);
+  const Step second = StepOf(KimiModel(), plan, Decode(6, 100), 4);
   EXPECT_EQ(first.layers.size(), 30U);
   EXPECT_EQ(second.layers.front(), 30);
   EXPECT_EQ(second.layers.size(), 31U);
@@ -327,6 +327,10 @@ TEST(MakeStepTest, PipelineStagesHaveLayersOfTheirOwnAndHandOver) {
   EXPECT_EQ(first.micro_batches, 2);
   EXPECT_EQ(first.ops.back().name, "pipeline.send");
   EXPECT_EQ(second.ops.front().name, "pipeline.receive");
+  // The next step of a micro-batch begins with its tokens: 3 of 4 bytes.
+  EXPECT_EQ(first.ops.front().name, "pipeline.receive_tokens");
+  EXPECT_EQ(second.ops.back().name, "pipeline.send_tokens");
+  EXPECT_DOUBLE_EQ(second.ops.back().work.link_bytes, 3.0 * 4);
   EXPECT_DOUBLE_EQ(first.ops.back().work.link_bytes, 2.0 * 3 * 7168 * 2);
   EXPECT_FALSE(Has(first, "lm_head"));
 }

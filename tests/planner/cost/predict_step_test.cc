@@ -176,6 +176,41 @@ TEST(PredictStepTest, PipelineStagesFollowEachOther) {
   EXPECT_NEAR(pipelined / StepMicros(TensorPlan(4), DecodePoint(64, 4096)), 1, 0.05);
 }
 
+// Decode: two stages that are never idle take what they take of two halves. Prefill: the pipeline
+// begins and ends empty.
+TEST(PredictStepTest, MicroBatchesFillAPipelineInDecode) {
+  Plan plan = TensorPlan(4);
+  plan.parallel.pipeline = 2;
+  const double half = StepMicros(plan, DecodePoint(32, 4096));
+  plan.parallel.micro_batches = 2;
+  EXPECT_NEAR(StepMicros(plan, DecodePoint(64, 4096)) / half, 1, 0.05);
+  Point prompts = DecodePoint(4, 512);
+  prompts.phase = Phase::kPrefill;
+  const double in_two = StepMicros(plan, prompts);
+  plan.parallel.micro_batches = 1;
+  prompts.batch = 2;
+  EXPECT_NEAR(in_two / StepMicros(plan, prompts), 1.5, 0.05);
+}
+
+TEST(PredictStepTest, OpsOfAPipelineAddUpToItsStep) {
+  Plan plan = TensorPlan(4);
+  plan.parallel.pipeline = 2;
+  for (const int64_t micro_batches : {1, 2, 4}) {
+    plan.parallel.micro_batches = micro_batches;
+    const auto prediction = PredictStep(KimiModel(), H200x8(), plan, DecodePoint(64, 4096));
+    ASSERT_TRUE(prediction.ok()) << prediction.status();
+    double ops_us = 0;
+    for (const PredictedOp& op : prediction->ops) {
+      ops_us += op.time.us;
+    }
+    double host_us = 0;
+    for (const PredictedPart& part : prediction->categories) {
+      host_us += part.category == OpCategory::kHost ? part.time.us : 0;
+    }
+    EXPECT_NEAR(ops_us + host_us, prediction->step.us, 1e-6 * prediction->step.us);
+  }
+}
+
 TEST(LoadEstimatorTest, KnowsHowManyExpertsUniformRoutingTouches) {
   const Model model = KimiModel();
   LoadEstimator loads(model);
