@@ -47,7 +47,8 @@ class Arm {
   virtual absl::StatusOr<CheckResult> Check(int64_t draw) = 0;
 
   // The final hidden states [num_tokens, hidden_size] of the last Run() or Check(), as fp32, and
-  // the chosen experts per layer: for the error of a lossy variant against the baseline.
+  // the chosen experts per layer: for the error of a lossy variant against the baseline. Of a
+  // pipeline, every rank of the gang calls each of them together, and gets what all stages have.
   virtual absl::StatusOr<std::vector<float>> Output() = 0;
   virtual absl::StatusOr<std::vector<int32_t>> ChosenExperts() = 0;
 
@@ -57,6 +58,7 @@ class Arm {
     std::vector<BreakdownEntry> entries;
     double step_us = 0;
     std::string method;
+    bool of_all_ranks = false;  // The same on every rank of the plan, from all of them.
   };
   virtual absl::StatusOr<Breakdown> MeasureBreakdown(int num_samples) = 0;
 

@@ -315,7 +315,9 @@ class AttemptRun {
     if (!Agreed(made.status(), "breakdown")) {
       return;
     }
-    TakeSlowestRank(*made);
+    if (!made->of_all_ranks) {
+      TakeSlowestRank(*made);
+    }
     result_.breakdown = std::move(made->entries);
     result_.breakdown_method = made->method;
     result_.breakdown_step_us = made->step_us;

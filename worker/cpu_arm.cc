@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <span>
 #include <utility>
@@ -46,6 +47,15 @@ int LayerOfPass(const Model& model, int64_t pass, size_t i, size_t num_kept) {
     }
   }
   return moe_layers[(static_cast<size_t>(pass) * num_kept + i) % moe_layers.size()];
+}
+
+// The model's layers with experts that a step runs.
+std::vector<int> MoeLayersOf(const Model& model, const Step& step) {
+  std::vector<int> layers;
+  std::copy_if(step.layers.begin(), step.layers.end(), std::back_inserter(layers), [&](int layer) {
+    return model.layer_kinds[static_cast<size_t>(layer)] == LayerKind::kMoe;
+  });
+  return layers;
 }
 
 struct RoutingSpread {
@@ -101,8 +111,13 @@ CpuArm::CpuArm(std::unique_ptr<CpuStep> step, const BackendOptions& options,
 void CpuArm::MakeSegments() {
   const auto& ops = step_->step.ops;
   for (size_t i = 0; i < ops.size(); ++i) {
-    if (i == 0 || ops[i].layer != ops[i - 1].layer) {
-      Segment segment{.begin = i, .end = i, .scale = 1, .is_layer = ops[i].layer >= 0};
+    if (i == 0 || ops[i].layer != ops[i - 1].layer || segments_.back().receives) {
+      const auto* transfer = std::get_if<StageTransferShape>(&ops[i].shape);
+      Segment segment{.begin = i,
+                      .end = i,
+                      .scale = 1,
+                      .is_layer = ops[i].layer >= 0,
+                      .receives = transfer != nullptr && transfer->receive};
       if (segment.is_layer) {
         const auto kind = step_->model.layer_kinds[static_cast<size_t>(ops[i].layer)];
         segment.scale =
@@ -118,7 +133,7 @@ int64_t CpuArm::PassesOfThisRank() const {
   const auto num_kept = static_cast<int64_t>(step_->step.layers.size());
   const double stands_for = step_->step.moe_layer_scale;
   if (options_.measure.warm || evicts_ || num_kept == 0 || stands_for < 2 ||
-      step_->step.experts_only) {
+      step_->step.experts_only || is_pipeline()) {
     return 1;
   }
   // Of all ranks that go through this cache, without what routing may leave out.
@@ -150,7 +165,8 @@ absl::Status CpuArm::AgreeOnPasses(Gang& gang) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> all,
                             gang.AllGather(static_cast<double>(own)));
   num_passes_ = static_cast<int64_t>(*std::min_element(all.begin(), all.end()));
-  scores_of_pass_.assign(static_cast<size_t>(num_passes_), step_->drawn_scores);
+  scores_of_pass_.assign(static_cast<size_t>(is_pipeline() ? num_micro_batches() : num_passes_),
+                         step_->drawn_scores);
   return absl::OkStatus();
 }
 
@@ -166,9 +182,19 @@ absl::Status CpuArm::SetDraw(int64_t draw) {
     LASTFLOP_RETURN_IF_ERROR(DrawRouting(draw));
     return Route();
   }
-  step_->token_ids = DrawTokenIds(options_.data_seed, draw, first_token, step_->step.num_tokens,
-                                  step_->model.vocab_size);
-  return DrawRouting(draw);
+  LASTFLOP_RETURN_IF_ERROR(DrawRouting(draw));
+  for (size_t i = scores_of_pass_.size(); is_pipeline() && i-- > 0;) {
+    step_->SelectMicroBatch(static_cast<int64_t>(i));
+    step_->drawn_scores = scores_of_pass_[i];
+    step_->token_ids = DrawTokenIds(options_.data_seed, draw,
+                                    first_token + static_cast<int64_t>(i) * step_->step.num_tokens,
+                                    step_->step.num_tokens, step_->model.vocab_size);
+  }
+  if (!is_pipeline()) {
+    step_->token_ids = DrawTokenIds(options_.data_seed, draw, first_token, step_->step.num_tokens,
+                                    step_->model.vocab_size);
+  }
+  return absl::OkStatus();
 }
 
 // The experts that the drawn scores choose, for steps whose runs begin with them.
@@ -191,13 +217,19 @@ absl::Status CpuArm::DrawRouting(int64_t draw) {
   double unique = 0;
   double imbalance = 0;
   loads_.assign(num_layers, ExpertLoad{});
-  for (int64_t pass = 0; pass < num_passes_; ++pass) {
+  const auto num_passes = static_cast<int64_t>(scores_of_pass_.size());
+  const std::vector<int> stage_layers = MoeLayersOf(model, step_->step);
+  for (int64_t pass = 0; pass < num_passes; ++pass) {
+    // A pass is a micro-batch of a pipeline, whose stages have layers of their own; else it stands
+    // for other layers of the same tokens.
+    const int64_t first_of_pass = first_token + (is_pipeline() ? pass * step_->step.num_tokens : 0);
     for (size_t i = 0; i < num_layers; ++i) {
-      LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> scores,
-                                MakeRouterScores(model, step_->point.routing, all_tokens,
-                                                 LayerOfPass(model, pass, i, num_layers), draw));
+      const int layer = is_pipeline() ? stage_layers[i] : LayerOfPass(model, pass, i, num_layers);
+      LASTFLOP_ASSIGN_OR_RETURN(
+          const std::vector<float> scores,
+          MakeRouterScores(model, step_->point.routing, all_tokens, layer, draw));
       std::vector<float>& own = scores_of_pass_[static_cast<size_t>(pass)][i];
-      const auto begin = scores.begin() + first_token * model.num_experts;
+      const auto begin = scores.begin() + first_of_pass * model.num_experts;
       own.assign(begin, begin + step_->step.num_tokens * model.num_experts);
       // Independent replicas route their own tokens; else all tokens meet all experts.
       const int64_t keep = step_->plan.moe.opportunistic_keep;
@@ -216,12 +248,12 @@ absl::Status CpuArm::DrawRouting(int64_t draw) {
       unique += spread.unique_experts;
       imbalance += spread.imbalance;
       const ExpertLoad& of_rank = loads[static_cast<size_t>(step_->layout.expert_group)];
-      loads_[i].pairs += of_rank.pairs / static_cast<double>(num_passes_);
-      loads_[i].unique_experts += of_rank.unique_experts / static_cast<double>(num_passes_);
+      loads_[i].pairs += of_rank.pairs / static_cast<double>(num_passes);
+      loads_[i].unique_experts += of_rank.unique_experts / static_cast<double>(num_passes);
     }
   }
   step_->drawn_scores = scores_of_pass_[0];
-  const auto drawn = static_cast<double>(num_layers) * static_cast<double>(num_passes_);
+  const auto drawn = static_cast<double>(num_layers) * static_cast<double>(num_passes);
   unique_experts_ = drawn > 0 ? unique / drawn : 0;
   imbalance_ = drawn > 0 ? imbalance / drawn : 1;
   return absl::OkStatus();
@@ -239,6 +271,9 @@ absl::StatusOr<StepTiming> CpuArm::Run() {
 }
 
 absl::StatusOr<CpuArm::RunTimes> CpuArm::TimedRun(bool time_ops) {
+  if (is_pipeline()) {
+    return TimedPipelineRun(time_ops);
+  }
   RunTimes times;
   if (time_ops) {
     times.op_us.assign(step_->ops.size(), 0.0);
@@ -282,7 +317,9 @@ absl::Status CpuArm::RunLayers(size_t begin, size_t end, RunTimes& times) {
 }
 
 absl::Status CpuArm::RunSegment(const Segment& segment, double scale, RunTimes* times) {
+  // What it waits for other stages is no part of a segment: a pipeline's step has it.
   const double wait_before = step_->wait_us;
+  const double stage_wait_before = step_->stage_wait_us;
   const Clock::time_point begin = Clock::now();
   for (size_t i = segment.begin; i < segment.end; ++i) {
     if (step_->step.experts_only && std::holds_alternative<RouterShape>(step_->ops[i].op->shape)) {
@@ -292,44 +329,58 @@ absl::Status CpuArm::RunSegment(const Segment& segment, double scale, RunTimes* 
       LASTFLOP_RETURN_IF_ERROR(RunCpuOp(*step_, step_->ops[i]));
       continue;
     }
+    const double op_stage_wait = step_->stage_wait_us;
     const Clock::time_point op_begin = Clock::now();
     LASTFLOP_RETURN_IF_ERROR(RunCpuOp(*step_, step_->ops[i]));
-    times->op_us[i] += scale * MicrosBetween(op_begin, Clock::now());
+    times->op_us[i] +=
+        scale * (MicrosBetween(op_begin, Clock::now()) - (step_->stage_wait_us - op_stage_wait));
   }
   if (times != nullptr) {
-    times->step.us += scale * MicrosBetween(begin, Clock::now());
-    times->step.wait_us += scale * (step_->wait_us - wait_before);
+    const double stage_wait = step_->stage_wait_us - stage_wait_before;
+    times->step.us += scale * (MicrosBetween(begin, Clock::now()) - stage_wait);
+    times->step.wait_us += scale * (step_->wait_us - wait_before - stage_wait);
   }
   return absl::OkStatus();
 }
 
 double CpuArm::HostMicros() const {
-  const Plan::Launch& launch = step_->plan.launch;
+  return step_->plan.launch.host_us_per_step + HostMicrosOfLaunches();
+}
+
+double CpuArm::HostMicrosOfLaunches() const {
   double num_launches = 0;
   for (const Segment& segment : segments_) {
     num_launches += segment.scale * static_cast<double>(segment.end - segment.begin);
   }
-  return launch.host_us_per_step + launch.host_us_per_launch * num_launches;
+  return step_->plan.launch.host_us_per_launch * num_launches;
+}
+
+absl::Status CpuArm::CheckOp(int64_t draw, size_t index, CheckedOps& checked) {
+  const uint64_t seed = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, index / 64);
+  LASTFLOP_ASSIGN_OR_RETURN(const OpCheck check,
+                            CheckCpuOp(*step_, step_->ops[index], seed, after_op_));
+  // What follows a wrong op is wrong because of it.
+  if (checked.worst.ok() &&
+      (checked.worst_op == nullptr || check.share() > checked.worst.share())) {
+    checked = {.worst = check, .worst_op = step_->ops[index].op};
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CheckResult> CpuArm::Check(int64_t draw) {
   LASTFLOP_RETURN_IF_ERROR(SetDraw(draw));
   LASTFLOP_RETURN_IF_ERROR(StartTogether());
-  OpCheck worst;
-  const Op* worst_op = nullptr;
-  // All ops run, also after a mismatch: the other ranks are in the same collectives.
-  for (size_t i = 0; i < step_->ops.size(); ++i) {
-    const uint64_t seed = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
-    LASTFLOP_ASSIGN_OR_RETURN(const OpCheck check,
-                              CheckCpuOp(*step_, step_->ops[i], seed, after_op_));
-    if (!worst.ok()) {
-      continue;  // What follows a wrong op is wrong because of it.
-    }
-    if (worst_op == nullptr || check.share() > worst.share()) {
-      worst = check;
-      worst_op = step_->ops[i].op;
+  CheckedOps checked;
+  if (is_pipeline()) {
+    LASTFLOP_ASSIGN_OR_RETURN(checked, CheckPipeline(draw));
+  } else {
+    // All ops run, also after a mismatch: the other ranks are in the same collectives.
+    for (size_t i = 0; i < step_->ops.size(); ++i) {
+      LASTFLOP_RETURN_IF_ERROR(CheckOp(draw, i, checked));
     }
   }
+  const OpCheck& worst = checked.worst;
+  const Op* const worst_op = checked.worst_op;
   CheckResult result{.ok = worst.ok(), .max_error = worst.error, .tolerance = worst.tolerance};
   if (worst_op != nullptr && !worst.ok()) {
     result.detail = absl::StrFormat(
@@ -340,7 +391,9 @@ absl::StatusOr<CheckResult> CpuArm::Check(int64_t draw) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> output, Output());
   const bool is_finite =
       std::all_of(output.begin(), output.end(), [](float value) { return std::isfinite(value); });
-  if (result.ok && !is_finite) {
+  // Of a pipeline, the stage that made them says so: an earlier one has nothing to do with it.
+  const bool made_them = step_->layout.stage + 1 == step_->layout.num_stages;
+  if (result.ok && !is_finite && made_them) {
     result.ok = false;
     result.detail = "the final hidden states are not finite";
   }
@@ -348,6 +401,9 @@ absl::StatusOr<CheckResult> CpuArm::Check(int64_t draw) {
 }
 
 absl::StatusOr<std::vector<float>> CpuArm::Output() {
+  if (is_pipeline()) {
+    return PipelineOutput();
+  }
   if (step_->is_idle()) {
     return std::vector<float>{};
   }
@@ -360,6 +416,9 @@ absl::StatusOr<std::vector<float>> CpuArm::Output() {
 }
 
 absl::StatusOr<std::vector<int32_t>> CpuArm::ChosenExperts() {
+  if (is_pipeline()) {
+    return PipelineExperts();
+  }
   std::vector<int32_t> experts;
   for (const CpuRouting& routing : step_->routing) {
     experts.insert(experts.end(), routing.expert_ids.begin(), routing.expert_ids.end());
@@ -381,6 +440,9 @@ absl::StatusOr<Arm::Breakdown> CpuArm::MeasureBreakdown(int num_samples) {
   std::nth_element(runs.begin(), runs.begin() + num_samples / 2, runs.end(),
                    [](const RunTimes& a, const RunTimes& b) { return a.step.us < b.step.us; });
   const RunTimes& median = runs[static_cast<size_t>(num_samples / 2)];
+  if (is_pipeline()) {
+    return PipelineBreakdown(median);
+  }
   const Machine machine = PartOfRank(options_.machine, step_->plan.num_ranks());
 
   Breakdown breakdown{.entries = {}, .step_us = median.step.us, .method = "host timeline"};
@@ -433,7 +495,8 @@ double CpuArm::least_possible_us() const {
   for (size_t i = 0; i < step_->ops.size(); ++i) {
     micros += ScaleOf(i) * DeclaredFloorMicros(Priced(i), machine);
   }
-  return micros;
+  // A stage that fits the cache reads its weights from there for all micro-batches but one.
+  return is_pipeline() && !evicts_ ? micros * static_cast<double>(num_micro_batches()) : micros;
 }
 
 Plan CpuArm::effective_plan() const {
@@ -485,8 +548,15 @@ std::string CpuArm::effective_note() const {
   if (options_.measure.warm) {
     notes.push_back("warm: every layer runs twice, the second run is timed");
   }
+  if (is_pipeline()) {
+    notes.push_back(pipeline_end() == PipelineEnd::kReturnsTokens
+                        ? "a step is the time between two tokens of a sequence, in a pipeline that "
+                          "does not run empty"
+                        : "a step begins and ends with an empty pipeline");
+  }
   if (evicts_) {
-    notes.push_back("the last-level cache is evicted between steps");
+    notes.push_back(is_pipeline() ? "the last-level cache is evicted between micro-batches"
+                                  : "the last-level cache is evicted between steps");
   }
   if (options_.measure.zeros) {
     notes.push_back("zero data");

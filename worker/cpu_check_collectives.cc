@@ -143,8 +143,24 @@ CpuOpChecker::Result CpuOpChecker::CheckCombine(const AllToAllShape& s) {
   return Compare(out, rows, s.hidden_size, {}, reference, WorstTolerance(1, s.ranks + 1));
 }
 
-CpuOpChecker::Result CpuOpChecker::operator()(const StageTransferShape& /*s*/) {
-  return absl::UnimplementedError("parallel.pipeline: the CPU backend has no hand-over");
+// The sender says by another way what it hands over.
+CpuOpChecker::Result CpuOpChecker::operator()(const StageTransferShape& s) {
+  const StageMessage message = MessageOf(step_, op_, s);
+  if (!s.receive) {
+    LASTFLOP_RETURN_IF_ERROR(step_.stage_witness->Send(message.first, message.second).status());
+    LASTFLOP_RETURN_IF_ERROR(Run());
+    return Exact(true, "");
+  }
+  std::vector<uint16_t> first(message.first.size());
+  std::vector<uint16_t> second(message.second.size());
+  constexpr uint16_t kPoison = 0xFFFF;
+  std::fill(message.first.begin(), message.first.end(), kPoison);
+  std::fill(message.second.begin(), message.second.end(), kPoison);
+  LASTFLOP_RETURN_IF_ERROR(Run());
+  LASTFLOP_RETURN_IF_ERROR(step_.stage_witness->Receive(first, second).status());
+  return Exact(std::equal(first.begin(), first.end(), message.first.begin()) &&
+                   std::equal(second.begin(), second.end(), message.second.begin()),
+               "values handed over");
 }
 
 CpuOpChecker::Result CpuOpChecker::operator()(const SampleShape& s) {

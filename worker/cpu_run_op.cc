@@ -205,8 +205,14 @@ class OpRun {
     return s.combine ? CombineTokens(s) : DispatchTokens(s);
   }
 
-  absl::Status operator()(const StageTransferShape& /*s*/) {
-    return absl::UnimplementedError("parallel.pipeline: the CPU backend has no hand-over");
+  absl::Status operator()(const StageTransferShape& s) {
+    const StageMessage message = MessageOf(step_, op_, s);
+    LASTFLOP_ASSIGN_OR_RETURN(const CollectiveTiming timing,
+                              s.receive ? step_.stage_link->Receive(message.first, message.second)
+                                        : step_.stage_link->Send(message.first, message.second));
+    step_.wait_us += timing.wait_us;
+    step_.stage_wait_us += timing.wait_us;
+    return absl::OkStatus();
   }
 
   absl::Status operator()(const SampleShape& s) {

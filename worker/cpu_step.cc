@@ -140,8 +140,11 @@ class OpLoader {
 
   absl::Status LoadShape(const AllReduceShape& /*shape*/) { return absl::OkStatus(); }
   absl::Status LoadShape(const AllToAllShape& /*shape*/) { return absl::OkStatus(); }
-  absl::Status LoadShape(const StageTransferShape& /*shape*/) {
-    return absl::UnimplementedError("parallel.pipeline: the CPU backend has no hand-over");
+  absl::Status LoadShape(const StageTransferShape& shape) {
+    if (shape.tokens && shape.receive) {
+      step_.sampled.assign(static_cast<size_t>(shape.elements / 2), 0);
+    }
+    return absl::OkStatus();
   }
   absl::Status LoadShape(const SampleShape& shape) {
     step_.sampled.assign(static_cast<size_t>(shape.num_tokens), 0);
@@ -191,10 +194,14 @@ class OpLoader {
   }
 
   absl::Status LoadCache(const AttentionShape& shape) {
-    const KvSlice slice = KvSliceOf(inputs_.model, step_.layout, shape, step_.first_sequence());
-    LASTFLOP_ASSIGN_OR_RETURN(
-        CpuKvCache cache, CpuKvCache::Load(shape, slice, op_->layer, inputs_.data, store_, pool_));
-    cpu_op_->cache.emplace(std::move(cache));
+    for (int64_t i = 0; i < step_.step.micro_batches; ++i) {
+      const KvSlice slice = KvSliceOf(inputs_.model, step_.layout, shape,
+                                      step_.first_sequence() + i * shape.num_sequences);
+      LASTFLOP_ASSIGN_OR_RETURN(CpuKvCache cache, CpuKvCache::Load(shape, slice, op_->layer,
+                                                                   inputs_.data, store_, pool_));
+      cpu_op_->caches.push_back(std::move(cache));
+    }
+    cpu_op_->cache = cpu_op_->caches.front();
     return absl::OkStatus();
   }
 
@@ -235,6 +242,45 @@ absl::Status AllocateTensors(CpuStep& step) {
         step.tensors[tensor],
         AlignedBuffer::Create(static_cast<size_t>(bytes) + GuardBytes(step.plan, tensor)));
   }
+  return absl::OkStatus();
+}
+
+// Places for what the other micro-batches have of their own.
+absl::Status AllocateMicroBatches(CpuStep& step) {
+  step.micro_batches.resize(static_cast<size_t>(step.step.micro_batches));
+  for (size_t i = 1; i < step.micro_batches.size(); ++i) {
+    CpuMicroBatch& other = step.micro_batches[i];
+    other.drawn_scores = step.drawn_scores;
+    other.routing = step.routing;
+    other.sampled = step.sampled;
+    LASTFLOP_ASSIGN_OR_RETURN(other.output,
+                              AlignedBuffer::Create(step.tensors.at(step.step.output).bytes()));
+  }
+  return absl::OkStatus();
+}
+
+// What one rank says of its stage, and hears of the one before, in one message at most.
+int64_t MessageElements(const CpuStep& step) {
+  const int64_t sequences = SequencesOfReplica(step.point.batch, NumReplicas(step.plan), 0);
+  const int64_t parts = step.plan.parallel.micro_batches;
+  return 2 * (sequences + parts - 1) / parts * QueryTokens(step.plan, step.point) *
+         step.model.hidden_size;
+}
+
+absl::Status ConnectStages(Gang& gang, CpuStep& step) {
+  StageLink::Options options;
+  options.max_elements = MessageElements(step);
+  options.slots = step.plan.parallel.micro_batches;
+  options.share_cores = step.pool->shared_cores();
+  if (!step.is_idle()) {
+    // Around: the last stage's tokens go to the first.
+    const auto num_ranks = static_cast<int>(step.plan.num_ranks());
+    const auto stage_ranks = static_cast<int>(num_ranks / step.plan.parallel.pipeline);
+    options.to = (gang.rank() + stage_ranks) % num_ranks;
+    options.from = (gang.rank() + num_ranks - stage_ranks) % num_ranks;
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(step.stage_link, StageLink::Create(gang, options));
+  LASTFLOP_ASSIGN_OR_RETURN(step.stage_witness, StageLink::Create(gang, options));
   return absl::OkStatus();
 }
 
@@ -290,6 +336,39 @@ std::vector<int> MoeIndices(const Model& model, const Step& step) {
     indices.push_back(is_moe ? num_moe_layers - 1 : -1);
   }
   return indices;
+}
+
+void CpuStep::SelectMicroBatch(int64_t index) {
+  if (index == micro_batch) {
+    return;
+  }
+  for (const int64_t exchanged : {micro_batch, index}) {
+    CpuMicroBatch& place = micro_batches[static_cast<size_t>(exchanged)];
+    std::swap(token_ids, place.token_ids);
+    std::swap(drawn_scores, place.drawn_scores);
+    std::swap(routing, place.routing);
+    std::swap(sampled, place.sampled);
+    std::swap(tensors.at(step.output), place.output);
+  }
+  micro_batch = index;
+  for (CpuOp& op : ops) {
+    if (!op.caches.empty()) {
+      op.cache = op.caches[static_cast<size_t>(index)];
+    }
+  }
+}
+
+StageMessage MessageOf(CpuStep& step, const Op& op, const StageTransferShape& shape) {
+  const auto words = [](auto values) {
+    return std::span(reinterpret_cast<uint16_t*>(values.data()),
+                     values.size_bytes() / sizeof(uint16_t));
+  };
+  if (shape.tokens) {
+    return {.first = words(std::span(step.sampled)), .second = {}};
+  }
+  const int64_t count = shape.elements / 2;
+  return {.first = words(step.As<Bf16>(shape.receive ? op.out : op.in, count)),
+          .second = words(step.As<Bf16>(op.in2, count))};
 }
 
 size_t GuardBytes(const Plan& plan, Tensor tensor) {
@@ -363,6 +442,7 @@ absl::StatusOr<std::unique_ptr<CpuStep>> LoadCpuStep(const CpuStepInputs& inputs
     LASTFLOP_RETURN_IF_ERROR(loader.Load(step->step.ops[i], step->ops[i]));
   }
   LASTFLOP_RETURN_IF_ERROR(AllocateCpuActivations(*step));
+  LASTFLOP_RETURN_IF_ERROR(AllocateMicroBatches(*step));
   LASTFLOP_ASSIGN_OR_RETURN(step->workspace,
                             AlignedBuffer::Create(static_cast<size_t>(loader.workspace_bytes())));
   return step;
@@ -399,7 +479,7 @@ absl::Status ConnectCpuStep(Gang& gang, CpuStep& step) {
     options.top_k = step.model.top_k;
     LASTFLOP_ASSIGN_OR_RETURN(step.expert_ranks, CpuCommunicator::Create(gang, options));
   }
-  return absl::OkStatus();
+  return step.plan.parallel.pipeline > 1 ? ConnectStages(gang, step) : absl::OkStatus();
 }
 
 double ColdBytesOf(const CpuStep& step, double unique_experts) {

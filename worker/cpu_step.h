@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "collectives/cpu_collectives.h"
 #include "collectives/gang.h"
+#include "collectives/stage_link.h"
 #include "common/campaign.h"
 #include "common/model.h"
 #include "common/plan.h"
@@ -51,6 +52,7 @@ struct CpuOp {
   std::optional<CpuWeights> down_weights;  // Of a fused MoE op.
   std::optional<CpuWeights> bias;
   std::optional<CpuKvCache> cache;  // Rope and attention of a layer share it.
+  std::vector<CpuKvCache> caches;   // By micro-batch, where there are several; `cache` is one.
   // Separate dequantization: the bf16 copies that a dequant op writes and an expert op reads.
   std::optional<PackedLayout> dequantized;
   CpuBufferStore::Shared dequantized_data;
@@ -77,6 +79,15 @@ struct CpuOp {
   std::function<absl::Status(std::span<const int64_t> sequences)> fetch_cache;
   // Of a mirror: a row of the copies that a dequant op made.
   std::function<absl::Status(int64_t matrix, int64_t row, std::span<float> out)> read_copy;
+};
+
+// What differs from one micro-batch of a pipeline to another; CpuStep has that of the current one.
+struct CpuMicroBatch {
+  std::vector<int32_t> token_ids;
+  std::vector<std::vector<float>> drawn_scores;
+  std::vector<CpuRouting> routing;
+  std::vector<int32_t> sampled;
+  AlignedBuffer output;
 };
 
 // A rank's step made ready: the ops of MakeStep with their weights, caches and buffers. RunCpuOp
@@ -116,7 +127,18 @@ struct CpuStep {
   std::unique_ptr<CpuCommunicator> tensor_ranks;
   std::unique_ptr<CpuCommunicator> expert_ranks;
 
-  double wait_us = 0;  // Grows by what ops spend waiting for other ranks.
+  // Stages of a pipeline; null elsewhere. What a hand-over is checked by goes by a way of its own.
+  std::unique_ptr<StageLink> stage_link;
+  std::unique_ptr<StageLink> stage_witness;
+  // Several micro-batches: what is put away of those that are not current.
+  std::vector<CpuMicroBatch> micro_batches;
+  int64_t micro_batch = 0;  // The current one.
+
+  double wait_us = 0;        // Grows by what ops spend waiting for other ranks.
+  double stage_wait_us = 0;  // Of it, for other stages.
+
+  // Makes a micro-batch current: the ops work on its tokens and caches.
+  void SelectMicroBatch(int64_t index);
 
   bool is_idle() const { return ops.empty(); }
   int64_t num_sequences() const;
@@ -156,6 +178,13 @@ absl::Status AllocateCpuActivations(CpuStep& step);
 
 // Where MoE layers are counted from 0: of each op, -1 outside of them.
 std::vector<int> MoeIndices(const Model& model, const Step& step);
+
+// What a hand-over sends or receives, as 16-bit words: hidden state and residual, or token ids.
+struct StageMessage {
+  std::span<uint16_t> first;
+  std::span<uint16_t> second;
+};
+StageMessage MessageOf(CpuStep& step, const Op& op, const StageTransferShape& shape);
 
 // Meets the ranks of the step's collectives; of experts alone, which have none, nobody. A
 // collective call: every rank of the gang makes it at the same time, idle ranks too.

@@ -43,7 +43,9 @@ std::vector<float> OutputOf(const Model& model, const Plan& plan, const Point& p
   });
   std::vector<float> all;
   const Layout first = MakeLayout(model, plan, 0);
-  for (int rank = 0; rank < num_ranks; rank += static_cast<int>(first.tensor)) {
+  // All stages of a pipeline have the last one's.
+  const auto stage_ranks = static_cast<int>(num_ranks / plan.parallel.pipeline);
+  for (int rank = 0; rank < stage_ranks; rank += static_cast<int>(first.tensor)) {
     const auto& output = outputs[static_cast<size_t>(rank)];
     all.insert(all.end(), output.begin(), output.end());
   }
@@ -93,7 +95,15 @@ INSTANTIATE_TEST_SUITE_P(
         Fields{{"parallel.tensor", "4"}, {"parallel.expert", "2"}},
         Fields{{"parallel.tensor", "2"}, {"parallel.expert", "2"}, {"parallel.attention", "data"}},
         Fields{{"parallel.data", "2"}, {"parallel.expert", "2"}, {"moe.kernel", "fused"}},
-        Fields{{"parallel.data", "2"}}, Fields{{"parallel.tensor", "2"}, {"parallel.data", "2"}}));
+        Fields{{"parallel.data", "2"}}, Fields{{"parallel.tensor", "2"}, {"parallel.data", "2"}},
+        Fields{{"parallel.pipeline", "2"}},
+        Fields{{"parallel.pipeline", "2"}, {"parallel.micro_batches", "2"}},
+        Fields{{"parallel.pipeline", "3"}, {"parallel.micro_batches", "6"}},
+        Fields{
+            {"parallel.pipeline", "2"}, {"parallel.micro_batches", "3"}, {"moe.kernel", "fused"}},
+        Fields{
+            {"parallel.pipeline", "2"}, {"parallel.micro_batches", "2"}, {"parallel.tensor", "2"}},
+        Fields{{"parallel.pipeline", "2"}, {"parallel.tensor", "2"}, {"parallel.expert", "2"}}));
 
 TEST(CpuExecutorTest, RunsAnIdleExpertRankAndExpertsWithoutTokens) {
   Point point = TinyPoint(1);
@@ -265,7 +275,6 @@ TEST(CpuExecutorTest, NamesTheFieldThatItDoesNotSupport) {
                          {"collectives.fuse_finalize", "true"},
                          {"collectives.payload", "fp8"},
                          {"overlap", "two_batch"},
-                         {"parallel.pipeline", "2"},
                          {"engine.command", "vllm bench"}};
   OnRanks(TinyOptions(TinyModel(AttentionKind::kGqa)), 1, [&](CpuBackend& backend, Gang& gang) {
     for (const auto& field : fields) {
