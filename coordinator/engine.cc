@@ -102,7 +102,8 @@ absl::StatusOr<CampaignRun*> Engine::LoadRun(const std::string& campaign_id) {
       OpenAttempt& open = open_[attempt.result.attempt_id];
       open.campaign_id = campaign_id;
       open.worker_ids = attempt.worker_ids;
-      open.expires = now + state.deadlines[attempt.result.attempt_id] + options_.deadline_slack;
+      open.deadline = state.deadlines[attempt.result.attempt_id];
+      open.expires = now + open.deadline + options_.deadline_slack;
       open.missing.insert(attempt.worker_ids.begin(), attempt.worker_ids.end());
       open.missing_until = now + std::max(options_.timeout, options_.reconnect);
     }
@@ -154,18 +155,24 @@ absl::StatusOr<int> Engine::Cancel(const std::string& campaign_id) {
     LASTFLOP_RETURN_IF_ERROR(ReadRunState(database_, campaign_id).status());
     return 0;
   }
-  const Change change = DecideStop(*run, CampaignState::kCancelled, TrialState::kCancelled,
-                                   "cancelled", clock_.NowMs());
-  const int num_cancelled = static_cast<int>(change.trials.size());
+  const CampaignSummary before = Summarize(run->results);
+  LASTFLOP_RETURN_IF_ERROR(
+      Stop(*run, CampaignState::kCancelled, TrialState::kCancelled, "cancelled"));
+  return before.num_pending + before.num_running;
+}
+
+absl::Status Engine::Stop(CampaignRun& run, CampaignState campaign_state, TrialState trial_state,
+                          const std::string& reason) {
+  Change change = DecideStop(run, campaign_state, trial_state, reason, clock_.NowMs());
   std::vector<std::string> ended;
   for (const AttemptUpdate& update : change.attempts) {
     ended.push_back(update.attempt_id);
   }
-  LASTFLOP_RETURN_IF_ERROR(Commit(*run, change));
+  LASTFLOP_RETURN_IF_ERROR(Commit(run, std::move(change)));
   for (const std::string& attempt_id : ended) {
-    Release(attempt_id, "the campaign was cancelled");
+    Release(attempt_id, absl::StrCat("the campaign ended: ", reason));
   }
-  return num_cancelled;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> Engine::Resume(const std::string& campaign_id) {

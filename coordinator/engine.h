@@ -97,7 +97,8 @@ class Engine {
     std::string campaign_id;
     std::string gang_key;  // Whose children it uses: the launch base.
     std::vector<std::string> worker_ids;
-    std::chrono::milliseconds expires{0};  // Monotonic: deadline and slack.
+    std::chrono::milliseconds deadline{0};  // From its start.
+    std::chrono::milliseconds expires{0};   // Monotonic: deadline and slack.
     // After a restart: members that have not come back with it, and until when they may.
     std::set<std::string> missing;
     std::chrono::milliseconds missing_until{0};
@@ -129,6 +130,9 @@ class Engine {
   absl::Status ExpireWorkers(const std::map<SessionId, std::chrono::milliseconds>& last_seen);
   absl::Status ExpireAttempts();
   absl::Status EndBudgets();
+  // Ends the campaign with DecideStop() and takes its open attempts from their workers.
+  absl::Status Stop(CampaignRun& run, CampaignState campaign_state, TrialState trial_state,
+                    const std::string& reason);
   absl::Status GiveOutWork();
   absl::Status MakeLease(CampaignRun& run, const LeaseDecision& decision);
   absl::Status BindMachine(CampaignRun& run, const WorkerEntry& worker);

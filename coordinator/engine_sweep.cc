@@ -15,23 +15,34 @@
 namespace lastflop {
 namespace {
 
-std::string Seconds(std::chrono::milliseconds duration) {
+using std::chrono::milliseconds;
+
+std::string Seconds(milliseconds duration) {
   return absl::StrCat(static_cast<double>(duration.count()) / 1000, " s");
 }
 
 // Workers that take their time to connect use up no budget: else a campaign could end, and be
 // resumed, for ever without an attempt.
-bool IsOverBudget(const CampaignRun& run, int64_t now_ms) {
+bool IsOverBudget(const CampaignRun& run, int64_t now_ms, std::chrono::milliseconds grace) {
   const std::optional<std::chrono::milliseconds>& wall = run.results.campaign.budget.wall;
   const bool has_begun = std::any_of(
       run.results.attempts.begin(), run.results.attempts.end(),
       [&run](const AttemptRecord& attempt) { return attempt.leased_at_ms >= run.resumed_at_ms; });
-  return wall.has_value() && has_begun && now_ms - run.wall_from_ms >= wall->count();
+  return wall.has_value() && has_begun && now_ms - run.wall_from_ms >= (*wall + grace).count();
 }
 
-bool HasOpenAttempt(const CampaignRun& run) {
-  return std::any_of(run.results.attempts.begin(), run.results.attempts.end(),
-                     [](const AttemptRecord& attempt) { return attempt.ended_at_ms == 0; });
+// What runs when the budget is used up may end, unless it takes so long that it hangs.
+milliseconds GraceOfOpenAttempts(const CampaignRun& run, const CoordinatorOptions& options) {
+  milliseconds grace{0};
+  for (const AttemptRecord& attempt : run.results.attempts) {
+    if (attempt.ended_at_ms == 0) {
+      const size_t trial = run.trial_index.at(attempt.result.trial_id);
+      grace = std::max(
+          grace, WallGrace(run.results.campaign.measure,
+                           NeedsOf(run, run.results.trials[trial].spec), options.attempt_deadline));
+    }
+  }
+  return grace;
 }
 
 }  // namespace
@@ -88,7 +99,7 @@ absl::Status Engine::ExpireAttempts() {
   for (const std::string& attempt_id : overdue) {
     CampaignRun& run = runs_.at(open_.at(attempt_id).campaign_id);
     const std::string reason =
-        absl::StrCat("no report within its deadline of ", Seconds(options_.attempt_deadline));
+        absl::StrCat("no report within its deadline of ", Seconds(open_.at(attempt_id).deadline));
     LASTFLOP_RETURN_IF_ERROR(Commit(run, DecideTimeout(run, attempt_id, reason, clock_.NowMs())));
     ++generations_[open_.at(attempt_id).gang_key];
     Release(attempt_id, reason);
@@ -98,12 +109,11 @@ absl::Status Engine::ExpireAttempts() {
 
 absl::Status Engine::EndBudgets() {
   for (CampaignRun* run : RunsByAge()) {
-    if (IsOverBudget(*run, clock_.NowMs()) && !HasOpenAttempt(*run)) {
+    if (IsOverBudget(*run, clock_.NowMs(), GraceOfOpenAttempts(*run, options_))) {
       const std::string reason = absl::StrCat(
           "budget.wall of ", Seconds(*run->results.campaign.budget.wall), " is used up");
       LASTFLOP_RETURN_IF_ERROR(
-          Commit(*run, DecideStop(*run, CampaignState::kOutOfBudget, TrialState::kPending, reason,
-                                  clock_.NowMs())));
+          Stop(*run, CampaignState::kOutOfBudget, TrialState::kPending, reason));
     }
   }
   return absl::OkStatus();
@@ -119,7 +129,8 @@ absl::Status Engine::GiveOutWork() {
   }
   std::vector<SchedulerCampaign> campaigns;
   for (const CampaignRun* run : runs) {
-    campaigns.push_back({.run = run, .may_lease = !IsOverBudget(*run, clock_.NowMs())});
+    campaigns.push_back(
+        {.run = run, .may_lease = !IsOverBudget(*run, clock_.NowMs(), milliseconds(0))});
   }
   const Schedule schedule = MakeSchedule(campaigns, workers, options_.trials_per_cohort);
   for (const LeaseDecision& decision : schedule.leases) {
@@ -134,10 +145,13 @@ absl::Status Engine::MakeLease(CampaignRun& run, const LeaseDecision& decision) 
   const std::string attempt_id = NextAttemptId(run, decision.trial);
   const std::string base = LaunchBase(run, decision);
   const std::string launch_key = absl::StrCat(base, "/", incarnation_, ".", generations_[base]);
+  const std::chrono::milliseconds deadline = AttemptDeadline(
+      run.results.campaign.measure, NeedsOf(run, run.results.trials[decision.trial].spec),
+      options_.attempt_deadline);
   const std::vector<LeaseMessage> leases =
-      MakeLeases(run, decision, attempt_id, launch_key, options_);
+      MakeLeases(run, decision, attempt_id, launch_key, deadline);
   Change change{.campaign_id = run.results.campaign_id, .at_ms = clock_.NowMs()};
-  AddLease(run, decision, attempt_id, launch_key, options_, change);
+  AddLease(run, decision, attempt_id, launch_key, deadline, change);
   const std::string current = change.events.back().current;
   LASTFLOP_RETURN_IF_ERROR(Commit(run, std::move(change)));
 
@@ -145,7 +159,8 @@ absl::Status Engine::MakeLease(CampaignRun& run, const LeaseDecision& decision) 
   open.campaign_id = run.results.campaign_id;
   open.gang_key = base;
   open.worker_ids = decision.worker_ids;
-  open.expires = clock_.Monotonic() + options_.attempt_deadline + options_.deadline_slack;
+  open.deadline = deadline;
+  open.expires = clock_.Monotonic() + deadline + options_.deadline_slack;
   for (size_t rank = 0; rank < decision.worker_ids.size(); ++rank) {
     WorkerEntry& worker = *workers_.Find(decision.worker_ids[rank]);
     worker.attempts.insert(attempt_id);

@@ -116,7 +116,7 @@ absl::Status Engine::AttemptStarted(SessionId session, const std::string& attemp
   if (attempt.state != AttemptState::kLeased) {
     return absl::OkStatus();  // Another member was first.
   }
-  open->second.expires = clock_.Monotonic() + options_.attempt_deadline + options_.deadline_slack;
+  open->second.expires = clock_.Monotonic() + open->second.deadline + options_.deadline_slack;
   Change change{.campaign_id = run.results.campaign_id, .at_ms = clock_.NowMs()};
   change.attempts.push_back({.attempt_id = attempt_id, .state = AttemptState::kRunning});
   return Commit(run, std::move(change));

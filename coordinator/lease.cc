@@ -43,7 +43,7 @@ bool NeedsBreakdown(const Campaign& campaign, const TrialSpec& trial, int launch
 }
 
 AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
-                        const std::string& attempt_id, const CoordinatorOptions& options) {
+                        const std::string& attempt_id, std::chrono::milliseconds deadline) {
   const Campaign& campaign = run.results.campaign;
   const MeasureOptions& measure = campaign.measure;
   const TrialSpec& trial = run.results.trials[decision.trial].spec;
@@ -62,7 +62,7 @@ AttemptSpec MakeAttempt(const CampaignRun& run, const LeaseDecision& decision,
           .half_width = measure.half_width,
           .confidence = measure.confidence,
           .breakdown = measure.breakdown && NeedsBreakdown(campaign, trial, decision.launch),
-          .deadline = options.attempt_deadline};
+          .deadline = deadline};
 }
 
 }  // namespace
@@ -85,8 +85,12 @@ std::string NextAttemptId(const CampaignRun& run, size_t trial_index) {
                       trial.num_attempts + 1);
 }
 
+AttemptNeeds NeedsOf(const CampaignRun& run, const TrialSpec& trial) {
+  return NeedsOf(run.results.campaign, trial, run.results.machine.backend == "cpu");
+}
+
 void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::string& attempt_id,
-              const std::string& launch_key, const CoordinatorOptions& options, Change& change) {
+              const std::string& launch_key, std::chrono::milliseconds deadline, Change& change) {
   NewAttempt attempt;
   const TrialRecord& trial = run.results.trials[decision.trial];
   attempt.record.result.attempt_id = attempt_id;
@@ -94,7 +98,7 @@ void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::
   attempt.record.result.launch = decision.launch;
   attempt.record.worker_ids = decision.worker_ids;
   attempt.launch_key = launch_key;
-  attempt.deadline = options.attempt_deadline;
+  attempt.deadline = deadline;
   change.leased.push_back(std::move(attempt));
   if (trial.state == TrialState::kPending) {
     TrialRecord running = trial;
@@ -115,7 +119,7 @@ void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::
 
 std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision& decision,
                                      const std::string& attempt_id, const std::string& launch_key,
-                                     const CoordinatorOptions& options) {
+                                     std::chrono::milliseconds deadline) {
   LeaseMessage lease;
   lease.launch = {
       .launch_key = launch_key,
@@ -127,7 +131,7 @@ std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision
           static_cast<uint64_t>(decision.launch) +
               (static_cast<uint64_t>(DataEpoch(run.results.trials[decision.trial].spec)) << 32)),
       .env = run.results.trials[decision.trial].spec.variant.process_env};
-  lease.attempt = MakeAttempt(run, decision, attempt_id, options);
+  lease.attempt = MakeAttempt(run, decision, attempt_id, deadline);
   lease.place.num_ranks = decision.num_ranks;
   lease.place.shard = decision.shard;
   if (decision.worker_ids.size() > 1) {

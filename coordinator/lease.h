@@ -1,11 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "coordinator/attempt_allowance.h"
 #include "coordinator/campaign_run.h"
-#include "coordinator/options.h"
 #include "coordinator/outgoing.h"
 #include "coordinator/scheduler.h"
 #include "db/change.h"
@@ -19,13 +20,16 @@ std::string LaunchBase(const CampaignRun& run, const LeaseDecision& decision);
 // "campaign-trial-a2": the trial's next attempt.
 std::string NextAttemptId(const CampaignRun& run, size_t trial_index);
 
+// What the attempts of a trial need on the machine of this run.
+AttemptNeeds NeedsOf(const CampaignRun& run, const TrialSpec& trial);
+
 // The rows of a lease: the attempt, and the trial, which now runs.
 void AddLease(const CampaignRun& run, const LeaseDecision& decision, const std::string& attempt_id,
-              const std::string& launch_key, const CoordinatorOptions& options, Change& change);
+              const std::string& launch_key, std::chrono::milliseconds deadline, Change& change);
 
 // One message per member, in order of rank. `run` has its campaign_json.
 std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision& decision,
                                      const std::string& attempt_id, const std::string& launch_key,
-                                     const CoordinatorOptions& options);
+                                     std::chrono::milliseconds deadline);
 
 }  // namespace lastflop

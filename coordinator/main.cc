@@ -147,7 +147,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(20, 3600000))
       ->capture_default_str();
   app.add_option("--attempt-deadline-s", flags.attempt_deadline_s,
-                 "of one attempt, setup included, s")
+                 "what an attempt may take at most beside its timed sampling, s")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   app.add_option("--gang-grace-ms", flags.gang_grace_ms,

@@ -14,8 +14,8 @@ struct CoordinatorOptions {
   // How long a worker may take to find a coordinator that has restarted, where `timeout` is
   // shorter: its tries come seconds apart after some time without one.
   std::chrono::milliseconds reconnect{5000};
-  // Of one attempt, setup included. A worker that still has not reported a while after is not
-  // waited for.
+  // What an attempt may take at most beside its timed sampling (attempt_allowance.h says how much
+  // of it one gets). A worker that still has not reported a while after is not waited for.
   std::chrono::milliseconds attempt_deadline{15 * 60 * 1000};
   std::chrono::milliseconds deadline_slack{30000};
   // How long a trial that no set of connected workers can run waits for more workers.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "coordinator/attempt_allowance.h"
 #include "db/event_rows.h"
 #include "tests/coordinator/engine_fixture.h"
 
@@ -205,6 +206,34 @@ TEST_F(EngineTest, AfterTheWallBudgetNothingIsGivenOutAndItCanBeResumed) {
   EXPECT_EQ(Results(id).state, CampaignState::kDone);
 }
 
+TEST_F(EngineTest, WhatHangsOutlivesTheWallBudgetByItsGraceOnly) {
+  Campaign campaign = SomeCampaignOf(2);
+  campaign.budget.wall = milliseconds(60000);
+  const std::string id = Submit(campaign);
+  const SessionId session = Connect("w0");
+  Report(session, SuccessOf(NextLease(session).attempt.attempt_id));
+  const std::string hung = NextLease(session).attempt.attempt_id;
+  const milliseconds grace =
+      WallGrace(campaign.measure, NeedsOf(campaign, Results(id).trials[1].spec, /*on_cpu=*/true),
+                options_.attempt_deadline);
+  clock_.Advance(milliseconds(60000) + grace - milliseconds(1));
+  ASSERT_TRUE(engine_->Heartbeat(session, {hung}).ok());
+  Sweep();
+  EXPECT_EQ(Results(id).state, CampaignState::kRunning) << "what runs may end";
+  clock_.Advance(milliseconds(1));
+  Sweep();
+  ASSERT_THAT(TakeCancels(session), SizeIs(1));
+  const CampaignResults results = Results(id);
+  EXPECT_EQ(results.state, CampaignState::kOutOfBudget);
+  EXPECT_EQ(results.attempts[1].state, AttemptState::kLost) << "no fault of the trial's own";
+  EXPECT_EQ(Summarize(results).num_done, 1);
+  EXPECT_FALSE(Report(session, FailureOf(hung, FailureKind::kCrashed, "killed")).authoritative);
+
+  EXPECT_EQ(*engine_->Resume(id), 2);
+  EXPECT_EQ(WorkOff(session), 2);
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
 TEST_F(EngineTest, CancelTellsTheWorkerAndResumeRepeatsNothingThatIsDone) {
   const std::string id = Submit(SomeCampaignOf(2));
   const SessionId session = Connect("w0");
@@ -227,8 +256,10 @@ TEST_F(EngineTest, CancelTellsTheWorkerAndResumeRepeatsNothingThatIsDone) {
 TEST_F(EngineTest, AnAttemptWithoutAReportEndsALittleAfterItsDeadline) {
   const std::string id = Submit(SomeCampaignOf(0));
   const SessionId session = Connect("w0");
-  const std::string attempt_id = NextLease(session).attempt.attempt_id;
-  clock_.Advance(options_.attempt_deadline + options_.deadline_slack + milliseconds(1));
+  const AttemptSpec attempt = NextLease(session).attempt;
+  const std::string& attempt_id = attempt.attempt_id;
+  EXPECT_LT(attempt.deadline, options_.attempt_deadline);
+  clock_.Advance(attempt.deadline + options_.deadline_slack + milliseconds(1));
   ASSERT_TRUE(engine_->Heartbeat(session, {attempt_id}).ok());
   Sweep();
   EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kFailed);

@@ -95,7 +95,7 @@ std::string Lease(CampaignRun& run, size_t trial_index, int launch,
   Change change{.campaign_id = run.results.campaign_id, .at_ms = 1000};
   const std::string attempt_id = NextAttemptId(run, trial_index);
   AddLease(run, {.trial = trial_index, .launch = launch, .worker_ids = std::move(worker_ids)},
-           attempt_id, "key", CoordinatorOptions(), change);
+           attempt_id, "key", std::chrono::minutes(15), change);
   ApplyToMemory(change, run);
   return attempt_id;
 }
