@@ -87,6 +87,7 @@ int ReportCommand(const IdFlags& flags, Io& io) {
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
   }
+  NoteIfAbandoned(flags.source, results->campaign_id, results->state, io.err);
   const Ranking ranking = RankingBy(*results, flags.by);
   const std::string text = RankingText(ranking, flags.format, !flags.out.empty(), io);
   return Put(text, *results, flags.format == "table" ? "txt" : flags.format, flags.out, io);
@@ -97,6 +98,7 @@ int ExportCommand(const IdFlags& flags, Io& io) {
   if (!results.ok()) {
     return ExitCodeFor(results.status(), io.err);
   }
+  NoteIfAbandoned(flags.source, results->campaign_id, results->state, io.err);
   return Put(ExportJson(MakeRanking(*results), *results), *results, "json", flags.out, io);
 }
 

@@ -59,6 +59,7 @@ int ListCommand(const ListFlags& flags, Io& io) {
                 "failed",   "running", "pending", "cancelled", "lost_out", "unmeasured"};
   rows.is_number = {false, false, false, false, true, true, true, true, true, true, true, true};
   for (const CampaignSummary& line : *campaigns) {
+    NoteIfAbandoned(flags.source, line.campaign_id, line.state, io.err);
     rows.cells.push_back({line.campaign_id, line.name, std::string(ToWord(line.state)),
                           UtcText(line.created_at_ms), absl::StrCat(line.num_trials),
                           absl::StrCat(line.num_done - line.num_unmeasured),

@@ -35,7 +35,10 @@ std::string DescribeExit(int status) {
   return absl::StrCat("ended with exit code ", WEXITSTATUS(status));
 }
 
-absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
+// Whom a signal to this process' group, as a terminal sends on Ctrl-C, reaches.
+enum class Group { kShared, kOwn };
+
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments, Group group,
                             posix_spawn_file_actions_t* actions) {
   std::vector<std::string> copies = arguments;
   std::vector<char*> pointers;
@@ -43,8 +46,15 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments,
     pointers.push_back(argument.data());
   }
   pointers.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  if (group == Group::kOwn) {
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+  }
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, pointers[0], actions, nullptr, pointers.data(), environ);
+  const int error = posix_spawn(&pid, pointers[0], actions, &attributes, pointers.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   if (error != 0) {
     return absl::InternalError(absl::StrCat("starting ", arguments[0], ": ", std::strerror(error)));
   }
@@ -63,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ChildProgram>> ChildProgram::Start(
                                      O_WRONLY | O_CREAT | O_APPEND, 0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   }
-  absl::StatusOr<pid_t> pid = Spawn(arguments, &actions);
+  absl::StatusOr<pid_t> pid = Spawn(arguments, Group::kOwn, &actions);
   posix_spawn_file_actions_destroy(&actions);
   LASTFLOP_RETURN_IF_ERROR(pid.status());
   return std::unique_ptr<ChildProgram>(new ChildProgram(*pid));
@@ -105,7 +115,7 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  absl::StatusOr<pid_t> pid = Spawn(arguments, &actions);
+  absl::StatusOr<pid_t> pid = Spawn(arguments, Group::kShared, &actions);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   std::string output;

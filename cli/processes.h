@@ -13,7 +13,8 @@
 namespace lastflop {
 
 // A started program. Ended (SIGTERM, then SIGKILL after a grace) when this is destroyed; it also
-// dies with this process, by its own --parent flag.
+// dies with this process, by its own --parent flag. It has a process group of its own: Ctrl-C at a
+// terminal reaches this process alone, which then ends what it started in order.
 class ChildProgram {
  public:
   // stdout and stderr go to `log_file` (appended), or stay this process' when it is "".

@@ -9,6 +9,7 @@
 #include "common/one_line.h"
 #include "common/status_macros.h"
 #include "db/campaign_reader.h"
+#include "db/file_lock.h"
 
 namespace lastflop {
 
@@ -26,6 +27,16 @@ absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std:
   LASTFLOP_ASSIGN_OR_RETURN(Database database, OpenForReading(flags.db));
   LASTFLOP_ASSIGN_OR_RETURN(const std::string campaign_id, ResolveCampaign(database, id));
   return ReadCampaign(database, campaign_id);
+}
+
+void NoteIfAbandoned(const SourceFlags& flags, const std::string& campaign_id, CampaignState state,
+                     std::ostream& err) {
+  if (!flags.server.empty() || state != CampaignState::kRunning || FileLock::IsHeld(flags.db)) {
+    return;
+  }
+  err << "campaign " << campaign_id << " was running, but no coordinator has " << flags.db
+      << " any more; what is done is kept, `lastflop resume " << campaign_id << " --db " << flags.db
+      << "` goes on with it\n";
 }
 
 int ExitCodeFor(const absl::Status& status, std::ostream& err) {

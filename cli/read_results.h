@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iosfwd>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,11 @@ namespace lastflop {
 // unique prefix of it, a name that one campaign has, or "" when there is only one. InvalidArgument:
 // neither source is named.
 absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std::string& id);
+
+// A campaign that is running in a database file which no coordinator has: it was killed. Says so on
+// `err`, with how to go on; nothing is said of any other campaign.
+void NoteIfAbandoned(const SourceFlags& flags, const std::string& campaign_id, CampaignState state,
+                     std::ostream& err);
 
 // Prints `status` and gives the exit code that it stands for.
 int ExitCodeFor(const absl::Status& status, std::ostream& err);

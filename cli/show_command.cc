@@ -57,6 +57,7 @@ int ShowCommand(const IdFlags& flags, Io& io) {
   if (!shown.ok()) {
     return ExitCodeFor(shown.status(), io.err);
   }
+  NoteIfAbandoned(flags.source, shown->summary.campaign_id, shown->summary.state, io.err);
   Rows rows;
   rows.names = {"trial", "intervention", "choice",  "point",
                 "state", "attempts",     "speedup", "reason"};

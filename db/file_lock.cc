@@ -1,6 +1,7 @@
 #include "db/file_lock.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -11,6 +12,26 @@
 #include "absl/strings/str_cat.h"
 
 namespace lastflop {
+namespace {
+
+// IsHeld() has the lock for a moment: whoever wants it tries again.
+constexpr int kTries = 10;
+constexpr int kTryMs = 10;
+
+bool Lock(int descriptor) {
+  for (int i = 0; i < kTries; ++i) {
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+      return true;
+    }
+    if (errno != EWOULDBLOCK || i + 1 == kTries) {
+      return false;
+    }
+    poll(nullptr, 0, kTryMs);
+  }
+  return false;
+}
+
+}  // namespace
 
 absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
   const std::string lock_path = path + ".lock";
@@ -21,7 +42,7 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
   }
   FileLock lock(descriptor);
   char holder[32] = {};
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+  if (!Lock(descriptor)) {
     if (errno != EWOULDBLOCK) {
       return absl::FailedPreconditionError(
           absl::StrCat("lock ", lock_path, ": ", std::strerror(errno)));
@@ -38,6 +59,15 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
         absl::StrCat("write ", lock_path, ": ", std::strerror(errno)));
   }
   return lock;
+}
+
+bool FileLock::IsHeld(const std::string& path) {
+  const int descriptor = open((path + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return errno != ENOENT;  // Without the file no coordinator has begun.
+  }
+  const FileLock lock(descriptor);
+  return flock(descriptor, LOCK_SH | LOCK_NB) != 0;
 }
 
 void FileLock::CloseFile::operator()(const int* descriptor) const {

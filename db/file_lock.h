@@ -14,6 +14,9 @@ class FileLock {
   // FailedPrecondition names the process that holds the lock.
   static absl::StatusOr<FileLock> Acquire(const std::string& path);
 
+  // Whether somebody holds the lock of `path` now; true where that cannot be known.
+  static bool IsHeld(const std::string& path);
+
  private:
   struct CloseFile {
     void operator()(const int* descriptor) const;

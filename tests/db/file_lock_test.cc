@@ -23,6 +23,16 @@ TEST(FileLockTest, ASecondHolderIsRefusedAndToldWhoHasIt) {
   EXPECT_TRUE(FileLock::Acquire(file.path()).ok());
 }
 
+TEST(FileLockTest, AnybodyCanAskWhetherItIsHeld) {
+  const TemporaryFile file("x.db");
+  EXPECT_FALSE(FileLock::IsHeld(file.path())) << "nobody has ever held it";
+  std::optional<absl::StatusOr<FileLock>> first = FileLock::Acquire(file.path());
+  EXPECT_TRUE(FileLock::IsHeld(file.path()));
+  first.reset();
+  EXPECT_FALSE(FileLock::IsHeld(file.path()));
+  EXPECT_TRUE(FileLock::Acquire(file.path()).ok()) << "asking takes nothing";
+}
+
 TEST(FileLockTest, SaysWhenTheFolderIsNotThere) {
   EXPECT_EQ(FileLock::Acquire("/nonexistent/folder/x.db").status().code(),
             absl::StatusCode::kFailedPrecondition);

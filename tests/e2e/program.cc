@@ -49,10 +49,15 @@ Program::Program(const std::string& folder, const std::string& name,
   const int flags = O_WRONLY | O_CREAT | O_TRUNC;
   posix_spawn_file_actions_addopen(&actions, 1, out_file_.c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err_file_.c_str(), flags, 0600);
-  if (posix_spawn(&pid_, path.c_str(), &actions, nullptr, pointers.data(), environ) != 0) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  if (posix_spawn(&pid_, path.c_str(), &actions, &attributes, pointers.data(), environ) != 0) {
     is_reaped_ = true;
     code_ = -1001;
   }
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
 }
 
@@ -84,6 +89,7 @@ int Program::Wait(std::chrono::seconds timeout) {
 }
 
 void Program::Signal(int number) const { kill(pid_, number); }
+void Program::SignalGroup(int number) const { kill(-pid_, number); }
 
 std::string Program::Out() const { return ReadAll(out_file_); }
 std::string Program::Err() const { return ReadAll(err_file_); }

@@ -8,7 +8,8 @@
 
 namespace lastflop {
 
-// A program of the build, run by an end-to-end test. Killed when this is destroyed.
+// A program of the build, run by an end-to-end test in a process group of its own. Killed when this
+// is destroyed.
 class Program {
  public:
   // `name` is one of the binaries ("lastflopd"), found in LASTFLOP_BIN_DIR. Its stdout and stderr
@@ -23,6 +24,8 @@ class Program {
   int Wait(std::chrono::seconds timeout = std::chrono::seconds(300));
 
   void Signal(int number) const;
+  // To the program and what it started in its group, as a terminal does on Ctrl-C.
+  void SignalGroup(int number) const;
   pid_t pid() const { return pid_; }
   std::string Out() const;
   std::string Err() const;

@@ -135,12 +135,38 @@ TEST(RunTest, GoesOnAfterAnInterrupt) {
   const std::string db = folder.path() + "/r.db";
   Program run(folder.path(), "lastflop", {"run", file, "--db", db});
   ASSERT_TRUE(run.WaitForErr("trials")) << run.Err();
-  run.Signal(SIGINT);
+  run.SignalGroup(SIGINT);
   EXPECT_EQ(run.Wait(), 130) << run.Err();
   EXPECT_THAT(run.Err(), HasSubstr("lastflop resume"));
+  Program listed(folder.path(), "lastflop", {"list", "--db", db, "-o", "csv"});
+  ASSERT_EQ(listed.Wait(), 0) << listed.Err();
+  EXPECT_THAT(listed.Out(), HasSubstr(",tiny,cancelled,"));
   Program resumed(folder.path(), "lastflop", {"resume", "--db", db, "-o", "json"});
   ASSERT_EQ(resumed.Wait(), 0) << resumed.Err();
   EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
+}
+
+TEST(RunTest, LeavesACampaignThatReadersCallAbandonedWhenAllOfItIsKilled) {
+  const TestFolder folder;
+  const std::string file =
+      WriteTinyCampaign(folder, kTinyInterventions, "launches: 3, min_pairs: 30, max_time: 3s");
+  const std::string db = folder.path() + "/r.db";
+  Program run(folder.path(), "lastflop", {"run", file, "--db", db});
+  ASSERT_TRUE(run.WaitForErr("trials")) << run.Err();
+  Program during(folder.path(), "lastflop", {"list", "--db", db});
+  ASSERT_EQ(during.Wait(), 0) << during.Err();
+  EXPECT_EQ(during.Err(), "") << "its coordinator is there";
+  for (const pid_t child : ChildrenOf(run.pid())) {
+    kill(child, SIGKILL);
+  }
+  run.Signal(SIGKILL);
+  run.Wait();
+  for (const char* verb : {"list", "show", "report", "export"}) {
+    Program reader(folder.path(), "lastflop", {verb, "--db", db});
+    ASSERT_EQ(reader.Wait(), 0) << reader.Err();
+    EXPECT_THAT(reader.Err(), HasSubstr("no coordinator has " + db)) << verb;
+    EXPECT_THAT(reader.Err(), HasSubstr("lastflop resume c")) << verb;
+  }
 }
 
 TEST(RunTest, EndsUnfinishedAndSaysHowToGoOnWhenItsWorkerIsKilled) {
