@@ -100,6 +100,13 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   run->add_option("--workers", flags.run.workers)->check(CLI::Range(1, 4096));
   AddPlugins(*run, flags.run.plugins);
   run->add_flag("-v,--verbose", flags.run.verbose);
+  run->final_callback([run, &flags] {
+    for (const char* flag : {"--db", "--workers", "--plugin", "--plugin-timeout", "--verbose"}) {
+      if (run->count(flag) > 0) {
+        flags.run.measuring.emplace_back(flag);
+      }
+    }
+  });
   AddReport(*run, flags.run.format, flags.run.by);
   CLI::App* preview = verb("preview");
   AddFile(*preview, flags.preview.campaign);

@@ -41,6 +41,8 @@ struct RunFlags {
   std::string format = "table";
   std::string by = "net_gain";
   bool verbose = false;
+  // Of the flags that only measuring has a use for, those that the command line has.
+  std::vector<std::string> measuring;
 };
 
 struct PreviewFlags {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
@@ -94,13 +95,19 @@ int RunCommand(const RunFlags& flags, Io& io) {
   if (!loaded.ok()) {
     return ExitCodeFor(loaded.status(), io.err);
   }
-  if (const absl::Status status = ParsePluginFlags(flags.plugins.files).status(); !status.ok()) {
-    return ExitCodeFor(status, io.err);
-  }
   if (loaded->campaign.fidelity == Fidelity::kPredicted) {
+    if (!flags.measuring.empty()) {
+      io.err << "fidelity predicted measures and keeps nothing: "
+             << absl::StrJoin(flags.measuring, ", ") << " would have no effect; leave "
+             << (flags.measuring.size() == 1 ? "it" : "them") << " out\n";
+      return kExitUsage;
+    }
     return PreviewCommand(
         {.campaign = flags.campaign, .calibration = {}, .format = flags.format, .by = flags.by},
         io);
+  }
+  if (const absl::Status status = ParsePluginFlags(flags.plugins.files).status(); !status.ok()) {
+    return ExitCodeFor(status, io.err);
   }
   const absl::StatusOr<std::vector<std::string>> devices =
       DevicesFor(loaded->campaign, flags.workers, loaded->campaign.fidelity, io);

@@ -128,6 +128,24 @@ TEST(RunTest, RefusesABadFileWithItsLineBeforeAnythingIsStored) {
   EXPECT_FALSE(std::ifstream(db).good()) << "a database was made";
 }
 
+TEST(RunTest, RefusesWhatAPredictionHasNoUseFor) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
+  const std::string db = folder.path() + "/r.db";
+  for (const auto& given : std::vector<std::vector<std::string>>{{"--db", db},
+                                                                 {"--workers", "2"},
+                                                                 {"--plugin", "mine=/x.so"},
+                                                                 {"--plugin-timeout", "5"},
+                                                                 {"--verbose"}}) {
+    std::vector<std::string> arguments = {"run", file, "--fidelity", "predicted"};
+    arguments.insert(arguments.end(), given.begin(), given.end());
+    Program run(folder.path(), "lastflop", arguments);
+    EXPECT_EQ(run.Wait(), 2) << given[0];
+    EXPECT_THAT(run.Err(), HasSubstr(given[0] + " would have no effect"));
+  }
+  EXPECT_FALSE(std::ifstream(db).good()) << "a database was made";
+}
+
 TEST(RunTest, GoesOnAfterAnInterrupt) {
   const TestFolder folder;
   const std::string file =
