@@ -26,6 +26,12 @@ const std::vector<absl::string_view> kCalibrationColumns = {
     "dtype",        "hidden", "inter",  "experts", "topk",      "tp",      "ep",
     "distribution", "tokens", "source", "kernel",  "gpus",      "bytes",   "latency_us"};
 
+// Far beyond every model and batch that is served, and still counted in a moment.
+constexpr int64_t kMostFeatures = int64_t{1} << 20;
+constexpr int64_t kMostExperts = 1 << 14;
+constexpr int64_t kMostRanks = 1 << 14;
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
 // Splits the text into cells, one record at a time.
 class CsvReader {
  public:
@@ -115,11 +121,12 @@ class RowReader {
     out = std::string(Text(column));
     return out.empty() ? Error(column, "is empty") : absl::OkStatus();
   }
-  absl::Status Read(absl::string_view column, int64_t& out) const {
+  absl::Status Read(absl::string_view column, int64_t most, int64_t& out) const {
     const absl::StatusOr<int64_t> value = ParseInteger(Text(column));
-    if (!value.ok() || *value < 1) {
+    if (!value.ok() || *value < 1 || *value > most) {
       return Error(column,
-                   absl::StrCat("\"", Text(column), "\" must be a whole number of at least 1"));
+                   absl::StrCat("\"", Text(column),
+                                "\" must be a whole number of at least 1 and at most ", most));
     }
     out = *value;
     return absl::OkStatus();
@@ -156,14 +163,14 @@ absl::StatusOr<MoeLayerRow> ReadMoeRow(const RowReader& reader, const ReadRowsOp
   LASTFLOP_RETURN_IF_ERROR(reader.Read("system", row.system));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("kernel_source", row.kernel_source));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("dtype", row.dtype));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("hidden", row.hidden));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("inter", row.inter));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("experts", row.experts));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("topk", row.topk));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("tp", row.tp));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("ep", row.ep));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("hidden", kMostFeatures, row.hidden));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("inter", kMostFeatures, row.inter));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("experts", kMostExperts, row.experts));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("topk", kMostExperts, row.topk));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("tp", kMostRanks, row.tp));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("ep", kMostRanks, row.ep));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("distribution", row.distribution));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("tokens", row.tokens));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("tokens", kMostTokens, row.tokens));
   LASTFLOP_RETURN_IF_ERROR(ReadLatency(reader, options.needs_latency, row.latency_us));
   row.warm = options.warm;
   if (reader.Has("l2")) {
@@ -196,7 +203,7 @@ absl::StatusOr<AllReduceRow> ReadAllReduceRow(const RowReader& reader,
   row.source = std::string(reader.Text("source"));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("system", row.system));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("kernel", row.kernel));
-  LASTFLOP_RETURN_IF_ERROR(reader.Read("gpus", row.gpus));
+  LASTFLOP_RETURN_IF_ERROR(reader.Read("gpus", kMostRanks, row.gpus));
   LASTFLOP_RETURN_IF_ERROR(reader.Read("bytes", row.bytes));
   LASTFLOP_RETURN_IF_ERROR(ReadLatency(reader, options.needs_latency, row.latency_us));
   row.origin = reader.Has("origin") ? std::string(reader.Text("origin")) : options.origin;

@@ -1,8 +1,11 @@
 #include "planner/cost/rows_csv.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/planner/cost/synthetic_rows.h"
 
@@ -33,6 +36,20 @@ TEST(RowsCsvTest, ReadsMoeRowsWithAndWithoutALatency) {
       "8,h200_sxm,marlin,int4_wo,4096,1024,64,4,2,1,balanced\n");
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_FALSE(without->moe[0].latency_us.has_value());
+}
+
+TEST(RowsCsvTest, RefusesSizesThatWouldTakeForEverToCount) {
+  for (const auto& [column, row] : std::vector<std::pair<std::string, std::string>>{
+           {"tokens", "4096,1024,64,4,2,1,power_law_1.2,1000000000000000000,1"},
+           {"experts", "4096,1024,1000000000,4,2,1,power_law_1.2,8,1"},
+           {"hidden", "4000000000,1024,64,4,2,1,balanced,8,1"}}) {
+    const std::string message(
+        Read(std::string(kHeader) + "h200_sxm,f,1,marlin,int4_wo," + row + "\n")
+            .status()
+            .message());
+    EXPECT_THAT(message, testing::StartsWith("rows.csv:2: column " + column)) << message;
+    EXPECT_THAT(message, testing::HasSubstr("and at most")) << message;
+  }
 }
 
 TEST(RowsCsvTest, TellsAllReduceRowsByTheirColumns) {
