@@ -6,7 +6,9 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
+#include "db/file_lock.h"
 
 namespace lastflop {
 namespace {
@@ -32,11 +34,37 @@ absl::StatusCode CodeOf(int sqlite_code) {
 
 absl::Status ErrorOf(sqlite3* connection, int code, absl::string_view doing) {
   const char* file = connection != nullptr ? sqlite3_db_filename(connection, "main") : nullptr;
+  if (const int kind = code & 0xFF; kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB) {
+    // The statement that found it has nothing to do with it.
+    return absl::Status(
+        CodeOf(code),
+        absl::StrCat(file != nullptr ? file : "",
+                     kind == SQLITE_NOTADB ? ": is no database" : ": the database is damaged", " (",
+                     sqlite3_errstr(code), ")"));
+  }
   return absl::Status(
       CodeOf(code),
       absl::StrCat(doing, file != nullptr && *file != '\0' ? " in " : "",
                    file != nullptr ? file : "", ": ",
                    connection != nullptr ? sqlite3_errmsg(connection) : sqlite3_errstr(code)));
+}
+
+// A file that nobody writes, and of which nothing stands in a log beside it, is read as it is:
+// in WAL mode SQLite would make two files beside it to read it, which a folder may forbid, and
+// leave them there. Anybody may open it for writing a moment later; a reader takes seconds.
+bool IsAtRest(const std::string& path) {
+  std::error_code error;
+  const auto log_bytes = std::filesystem::file_size(path + "-wal", error);
+  return (error || log_bytes == 0) && std::filesystem::exists(path, error) &&
+         !FileLock::IsHeld(path);
+}
+
+// The name of a file as a URI, with what would end a name escaped. An absolute one has an empty
+// authority before it: its own first slashes would be taken for one.
+std::string ImmutableUri(const std::string& path) {
+  return absl::StrCat(path[0] == '/' ? "file://" : "file:",
+                      absl::StrReplaceAll(path, {{"%", "%25"}, {"?", "%3f"}, {"#", "%23"}}),
+                      "?immutable=1");
 }
 
 }  // namespace
@@ -147,7 +175,11 @@ absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode,
   sqlite3* connection = nullptr;
   const int flags =
       mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-  const int code = sqlite3_open_v2(path.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const bool is_immutable = mode == Mode::kReadOnly && IsAtRest(path);
+  const std::string name = is_immutable ? ImmutableUri(path) : path;
+  const int code =
+      sqlite3_open_v2(name.c_str(), &connection,
+                      flags | SQLITE_OPEN_NOMUTEX | (is_immutable ? SQLITE_OPEN_URI : 0), nullptr);
   Database database(connection, path);
   if (code != SQLITE_OK) {
     const absl::Status status = ErrorOf(connection, code, absl::StrCat("open the database ", path));

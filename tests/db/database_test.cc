@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tests/db/some_campaign.h"
@@ -120,6 +121,46 @@ TEST(DatabaseTest, AReadOnlyFileIsSaidToBeOne) {
   const absl::StatusOr<Database> database = Database::Open(file.path(), Database::Mode::kReadWrite);
   chmod(file.folder().c_str(), 0755);
   EXPECT_EQ(database.status().code(), absl::StatusCode::kFailedPrecondition) << database.status();
+}
+
+TEST(DatabaseTest, ReadingADatabaseAtRestMakesNoFileBesideIt) {
+  const TemporaryFile file("a?b%41#c.db");
+  {
+    Database database = Open(file.path());
+    ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a TEXT) STRICT").ok());
+  }
+  absl::StatusOr<Database> reader = Database::Open(file.path(), Database::Mode::kReadOnly);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  absl::StatusOr<Statement> rows = reader->Prepare("SELECT a FROM t");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_FALSE(*rows->Step());
+  EXPECT_FALSE(std::filesystem::exists(file.path() + "-wal"));
+  EXPECT_FALSE(std::filesystem::exists(file.path() + "-shm"));
+}
+
+TEST(DatabaseTest, ReadsWhatACrashLeftInTheLog) {
+  const TemporaryFile file("x.db");
+  Database database = Open(file.path());
+  ASSERT_TRUE(database.ExecuteScript("CREATE TABLE t (a TEXT) STRICT").ok());
+  const TemporaryFile copy("y.db");
+  for (const char* part : {"", "-wal"}) {
+    std::filesystem::copy_file(file.path() + part, copy.path() + part);
+  }
+  absl::StatusOr<Database> reader = Database::Open(copy.path(), Database::Mode::kReadOnly);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(reader->Prepare("SELECT a FROM t").ok());
+}
+
+TEST(DatabaseTest, ADamagedFileIsCalledOneWithoutAWordOfSql) {
+  const TemporaryFile file("x.db");
+  std::ofstream(file.path()) << std::string(8192, 'x');
+  absl::StatusOr<Database> database = Database::Open(file.path(), Database::Mode::kReadOnly);
+  const absl::Status status =
+      database.ok() ? database->Prepare("SELECT a FROM t").status() : database.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(file.path() + ": is no database"), absl::string_view::npos)
+      << status;
+  EXPECT_EQ(status.message().find("SELECT"), absl::string_view::npos) << status;
 }
 
 TEST(DatabaseTest, ReadingAFileThatIsNotThereDoesNotMakeIt) {
