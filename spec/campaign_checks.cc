@@ -128,6 +128,7 @@ class CampaignChecker {
   void CheckIntervention(const InterventionSource& source, Intervention& intervention) {
     const std::vector<Choice> choices = ChoicesOf(intervention);
     std::vector<std::string> reasons;
+    CheckNeeds(source, intervention);
     for (const Choice& choice : choices) {
       const absl::StatusOr<Plan> plan = VariantPlan(campaign_, intervention, choice);
       if (!plan.ok()) {
@@ -140,7 +141,11 @@ class CampaignChecker {
       if (!CheckQuality(source, *plan, intervention)) {
         return;
       }
-      if (const absl::Status status = CheckPlan(*plan); !status.ok()) {
+      absl::Status status = CheckPlan(*plan);
+      if (status.ok()) {
+        status = CheckEffect(source, intervention, choice, *plan);
+      }
+      if (!status.ok()) {
         reasons.push_back(choice.empty() ? std::string(status.message())
                                          : absl::StrCat(choice_text, ": ", status.message()));
         campaign_.infeasible.push_back({.intervention_id = intervention.id,
@@ -154,6 +159,75 @@ class CampaignChecker {
     }
     if (reasons.size() == choices.size()) {
       intervention.infeasible_reason = absl::StrJoin(reasons, "; ");
+    }
+  }
+
+  // What a patch sets, and nothing of the step uses, is a warning; when that is all of it, the time
+  // of the baseline would be measured again and ranked.
+  absl::Status CheckEffect(const InterventionSource& source, const Intervention& intervention,
+                           const Choice& choice, const Plan& plan) {
+    std::vector<FieldSetting> settings = intervention.set;
+    settings.insert(settings.end(), choice.begin(), choice.end());
+    std::vector<std::string> idle;
+    for (const FieldSetting& setting : settings) {
+      if (std::string why = WhyIdle(setting, plan); !why.empty()) {
+        idle.push_back(std::move(why));
+      }
+    }
+    if (!idle.empty() && idle.size() == settings.size() && intervention.needs.empty()) {
+      return absl::InvalidArgumentError(absl::StrJoin(idle, "; "));
+    }
+    for (const std::string& why : idle) {
+      Warn(absl::StrCat(source.path, ": ", intervention.id, ": ", why));
+    }
+    return absl::OkStatus();
+  }
+
+  void Warn(std::string warning) {
+    std::vector<std::string>& warnings = campaign_.warnings;
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+      warnings.push_back(std::move(warning));
+    }
+  }
+
+  // A patch is put over those that it needs: what both set is the needed one's no longer.
+  void CheckNeeds(const InterventionSource& source, const Intervention& intervention) {
+    std::vector<std::string> open = intervention.needs;
+    std::set<std::string> seen;
+    while (!open.empty()) {
+      const std::string id = std::move(open.back());
+      open.pop_back();
+      const auto needed =
+          std::find_if(campaign_.interventions.begin(), campaign_.interventions.end(),
+                       [&id](const Intervention& one) { return one.id == id; });
+      if (needed == campaign_.interventions.end() || !seen.insert(id).second) {
+        continue;
+      }
+      open.insert(open.end(), needed->needs.begin(), needed->needs.end());
+      for (const FieldSetting& under : needed->set) {
+        WarnOfOverride(source, intervention, id, under);
+      }
+    }
+  }
+
+  void WarnOfOverride(const InterventionSource& source, const Intervention& intervention,
+                      const std::string& needed, const FieldSetting& under) {
+    const auto warn = [&](const std::string& value) {
+      if (value != under.value) {
+        Warn(absl::StrCat(source.path, ": ", intervention.id, ": its ", under.path, "=", value,
+                          " takes the place of ", under.path, "=", under.value, " of \"", needed,
+                          "\", which it needs"));
+      }
+    };
+    for (const FieldSetting& over : intervention.set) {
+      if (over.path == under.path) {
+        warn(over.value);
+      }
+    }
+    for (const auto& [path, values] : intervention.try_values) {
+      if (path == under.path) {
+        std::for_each(values.begin(), values.end(), warn);
+      }
     }
   }
 

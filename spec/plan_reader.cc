@@ -382,6 +382,15 @@ absl::Status CheckNothingIdle(const Plan& plan) {
         absl::StrCat("decode.speculative.draft_tokens: ", plan.speculative.draft_tokens,
                      " must be at most ", kMostDrafts));
   }
+  constexpr double kMostHostUs = 1e9;
+  for (const auto& [field, host_us] :
+       {std::pair("launch.host_us_per_launch", plan.launch.host_us_per_launch),
+        std::pair("launch.host_us_per_step", plan.launch.host_us_per_step)}) {
+    if (host_us > kMostHostUs) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": ", host_us, " must be at most ", kMostHostUs, " us"));
+    }
+  }
   if (!plan.engine_result.empty() && plan.engine.empty()) {
     return idle("engine.result", "engine.command");
   }
@@ -390,6 +399,19 @@ absl::Status CheckNothingIdle(const Plan& plan) {
         "engine.command needs engine.result, a JSON pointer into its output: \"/tokens_per_s\"");
   }
   return absl::OkStatus();
+}
+
+std::string WhyIdle(const FieldSetting& setting, const Plan& plan) {
+  const bool is_of_ranks =
+      absl::StartsWith(setting.path, "collectives.") || setting.path == "parallel.attention";
+  if (is_of_ranks && plan.num_ranks() == 1) {
+    return absl::StrCat(setting.path, " has no effect with one rank");
+  }
+  if (setting.path == "collectives.all_to_all" &&
+      plan.parallel.attention != AttentionParallel::kData) {
+    return absl::StrCat(setting.path, " has no effect without parallel.attention data");
+  }
+  return "";
 }
 
 }  // namespace lastflop

@@ -40,7 +40,11 @@ std::vector<SweepSource> ReadSweeps(const YamlValue& map, const std::string& pat
                                     Diagnostics& diagnostics);
 
 // Whether a plan says something that nothing of it would use (the choice of experts to pin without
-// a pin): InvalidArgument with both fields.
+// a pin), or a number beyond all sense: InvalidArgument with the fields.
 absl::Status CheckNothingIdle(const Plan& plan);
+
+// Why `setting`, which `plan` has, changes nothing of a step of that plan (an all-reduce's
+// algorithm where there is one rank); "" when it may.
+std::string WhyIdle(const FieldSetting& setting, const Plan& plan);
 
 }  // namespace lastflop

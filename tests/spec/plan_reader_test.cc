@@ -182,5 +182,24 @@ TEST(PlanReaderTest, FindsSettingsThatNothingUses) {
   EXPECT_TRUE(CheckNothingIdle(Plan{}).ok());
 }
 
+TEST(PlanReaderTest, RefusesHostTimesBeyondAllSense) {
+  Plan plan;
+  plan.launch.host_us_per_step = 1e9;
+  EXPECT_TRUE(CheckNothingIdle(plan).ok());
+  plan.launch.host_us_per_step = 1e300;
+  EXPECT_THAT(std::string(CheckNothingIdle(plan).message()), HasSubstr("at most 1e+09 us"));
+}
+
+TEST(PlanReaderTest, SaysWhatHasNoEffectWithOneRank) {
+  Plan plan;
+  EXPECT_THAT(WhyIdle({"collectives.all_reduce", "ring"}, plan), HasSubstr("with one rank"));
+  EXPECT_THAT(WhyIdle({"parallel.attention", "data"}, plan), HasSubstr("with one rank"));
+  EXPECT_EQ(WhyIdle({"moe.kernel", "fused"}, plan), "");
+  plan.parallel.tensor = 2;
+  EXPECT_EQ(WhyIdle({"collectives.all_reduce", "ring"}, plan), "");
+  EXPECT_THAT(WhyIdle({"collectives.all_to_all", "nccl"}, plan),
+              HasSubstr("without parallel.attention"));
+}
+
 }  // namespace
 }  // namespace lastflop
