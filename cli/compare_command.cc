@@ -9,6 +9,7 @@
 #include "cli/read_export.h"
 #include "cli/read_results.h"
 #include "cli/row_output.h"
+#include "cli/unfinished_cells.h"
 #include "common/exit_codes.h"
 #include "common/one_line.h"
 #include "common/status_macros.h"
@@ -77,13 +78,14 @@ nlohmann::ordered_json NumberJson(std::optional<double> value) {
 }
 
 void WriteJson(const ComparedCampaign& a, const ComparedCampaign& b,
-               const CampaignComparison& comparison, std::ostream& out) {
+               const CampaignComparison& comparison, int64_t num_unfinished, std::ostream& out) {
   nlohmann::ordered_json json = {{"a", NameJson(a)},
                                  {"b", NameJson(b)},
                                  {"confidence", comparison.confidence},
                                  {"interval_confidence", comparison.interval_confidence},
                                  {"min_effect", comparison.min_effect},
                                  {"regressions", comparison.num_regressions},
+                                 {"unfinished", num_unfinished},
                                  {"warnings", comparison.warnings}};
   json["environment"] = nlohmann::ordered_json::array();
   for (const EnvironmentDifference& one : comparison.environment) {
@@ -118,7 +120,7 @@ void WriteJson(const ComparedCampaign& a, const ComparedCampaign& b,
 
 // What stands beside the rows; on stderr, so that a CSV stays one.
 void WriteNotes(const ComparedCampaign& a, const ComparedCampaign& b,
-                const CampaignComparison& comparison, std::ostream& err) {
+                const CampaignComparison& comparison, int64_t num_unfinished, std::ostream& err) {
   err << "A: " << OneLine(a.results.campaign.name) << " (" << a.results.campaign_id
       << "), B: " << OneLine(b.results.campaign.name) << " (" << b.results.campaign_id
       << "); ratio is A's time over B's, above 1 B is faster; each interval holds at "
@@ -127,6 +129,10 @@ void WriteNotes(const ComparedCampaign& a, const ComparedCampaign& b,
       << absl::StrFormat("%.4g%%", 100 * comparison.confidence) << "\n";
   for (const std::string& warning : comparison.warnings) {
     err << "WARNING: " << OneLine(warning) << "\n";
+  }
+  if (num_unfinished > 0) {
+    err << "WARNING: B is unfinished (" << ToWord(b.results.state) << "): " << num_unfinished
+        << " of the cells that A measured have no verdict yet\n";
   }
   for (const EnvironmentDifference& one : comparison.environment) {
     err << "differs: " << OneLine(one.key) << ": " << (one.a.empty() ? "n/a" : OneLine(one.a))
@@ -158,13 +164,17 @@ int CompareCommand(const CompareFlags& flags, Io& io) {
     return ExitCodeFor(status, io.err);
   }
   const CampaignComparison comparison = CompareCampaigns(*a, *b);
-  WriteNotes(*a, *b, comparison, io.err);
+  const int64_t num_unfinished = CountUnfinishedCells(comparison, b->results);
+  WriteNotes(*a, *b, comparison, num_unfinished, io.err);
   if (flags.format == "json") {
-    WriteJson(*a, *b, comparison, io.out);
+    WriteJson(*a, *b, comparison, num_unfinished, io.out);
   } else {
     WriteRows(RowsOf(comparison), flags.format, io.out);
   }
-  return comparison.num_regressions > 0 ? kExitRegression : kExitFinished;
+  if (comparison.num_regressions > 0) {
+    return kExitRegression;
+  }
+  return num_unfinished > 0 ? kExitUnfinished : kExitFinished;
 }
 
 }  // namespace lastflop

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -159,9 +160,15 @@ TEST(RunTest, GoesOnAfterAnInterrupt) {
   Program listed(folder.path(), "lastflop", {"list", "--db", db, "-o", "csv"});
   ASSERT_EQ(listed.Wait(), 0) << listed.Err();
   EXPECT_THAT(listed.Out(), HasSubstr(",tiny,cancelled,"));
+  const std::string cancelled = folder.path() + "/cancelled.db";
+  std::filesystem::copy_file(db, cancelled);
   Program resumed(folder.path(), "lastflop", {"resume", "--db", db, "-o", "json"});
   ASSERT_EQ(resumed.Wait(), 0) << resumed.Err();
   EXPECT_EQ(Find(json::parse(resumed.Out()).at("ranking"), "fused")->at("standing"), "measured");
+
+  Program compared(folder.path(), "lastflop", {"compare", db, cancelled});
+  EXPECT_EQ(compared.Wait(), 3) << "what is not there is no proof";
+  EXPECT_THAT(compared.Err(), HasSubstr("B is unfinished (cancelled): "));
 }
 
 TEST(RunTest, LeavesACampaignThatReadersCallAbandonedWhenAllOfItIsKilled) {
