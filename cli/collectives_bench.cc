@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/processes.h"
+#include "cli/temporary_folder.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
 

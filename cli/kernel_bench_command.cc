@@ -10,6 +10,7 @@
 #include "cli/processes.h"
 #include "cli/read_results.h"
 #include "cli/row_output.h"
+#include "cli/temporary_folder.h"
 #include "common/exit_codes.h"
 #include "common/kernel_bench.h"
 #include "common/share_path.h"

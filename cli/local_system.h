@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/coordinator_client.h"
 #include "cli/processes.h"
+#include "cli/temporary_folder.h"
 
 namespace lastflop {
 

@@ -9,13 +9,9 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -134,25 +130,6 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
                        absl::StrCat(arguments[0], " ", DescribeExit(status)));
   }
   return output;
-}
-
-absl::StatusOr<TemporaryFolder> TemporaryFolder::Create() {
-  // Short: a Unix socket's path has at most 107 bytes.
-  std::string path = "/tmp/lastflop-run-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    return absl::InternalError(absl::StrCat("making ", path, ": ", std::strerror(errno)));
-  }
-  return TemporaryFolder(std::move(path));
-}
-
-TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
-    : path_(std::exchange(other.path_, "")) {}
-
-TemporaryFolder::~TemporaryFolder() {
-  if (!path_.empty()) {
-    std::error_code ignored;  // A leftover in the temporary folder harms nobody.
-    std::filesystem::remove_all(path_, ignored);
-  }
 }
 
 }  // namespace lastflop

@@ -44,20 +44,4 @@ class ChildProgram {
 // An error as its exit code says when it fails, with how.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments);
 
-// A new folder of this user alone under the temporary folder; removed with its files.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<TemporaryFolder> Create();
-  TemporaryFolder(TemporaryFolder&& other) noexcept;
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder();
-
-  const std::string& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
-
-  std::string path_;
-};
-
 }  // namespace lastflop
