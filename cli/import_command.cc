@@ -1,3 +1,5 @@
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -23,18 +25,23 @@ absl::Status ReplaceFile(const std::string& path, const std::string& text) {
   std::ofstream file(draft, std::ios::binary | std::ios::trunc);
   file << text << std::flush;
   if (!file.good()) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot write ", draft));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--into ", path, ": ", draft, " cannot be written: ", std::strerror(errno)));
   }
   file.close();
   std::error_code error;
   std::filesystem::rename(draft, path, error);
-  return error ? absl::PermissionDeniedError(
-                     absl::StrCat("cannot rename ", draft, " to ", path, ": ", error.message()))
+  return error ? absl::InvalidArgumentError(
+                     absl::StrCat("--into ", path, ": cannot be written: ", error.message()))
                : absl::OkStatus();
 }
 
 absl::Status Import(const ImportFlags& flags, Io& io) {
   const std::string into = flags.into.empty() ? kCalibrationFile : flags.into;
+  if (std::error_code ignored; std::filesystem::equivalent(flags.file, into, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--into ", into, ": is the file to import, which would be written over; name another"));
+  }
   LASTFLOP_ASSIGN_OR_RETURN(const auto column_map, ParseColumnMap(flags.column_map));
   LASTFLOP_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.file));
   LASTFLOP_ASSIGN_OR_RETURN(const CsvTable table, ParseCsv(text, flags.file));

@@ -306,12 +306,16 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   Program no_gpu(folder.path(), "lastflop-worker", {"--server", "unix:/no", "--device", "cuda:99"});
   EXPECT_EQ(no_gpu.Wait(), 2) << no_gpu.Err();
   const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
+  const std::string rows = folder.Write(
+      "rows.csv", "system,source,kernel,gpus,bytes,latency_us\nh200_sxm,bench,NCCL,8,1024,9.5\n");
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"report", "--db", folder.path()},
            {"list", "--db", file},
            {"list", "--db", ""},
            {"validate", "/dev/zero"},  // Read up to a bound.
            {"import", "/dev/zero"},
+           {"import", rows, "--into", rows},
+           {"import", rows, "--into", "/proc/x.csv"},
            {"run", file, "--db", folder.path()},
            {"run", file, "--db", file},
            {"run", file, "--db", folder.path() + "/x.db", "--fidelity", "shard"}}) {
