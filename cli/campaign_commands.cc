@@ -1,5 +1,6 @@
 // watch, cancel, report and export: one campaign that exists.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@
 namespace lastflop {
 namespace {
 
+constexpr std::chrono::seconds kReturnTime{10};
+constexpr std::chrono::milliseconds kReturnPoll{100};
+
 // To stdout, or to `out` and then where it went.
 int Put(const std::string& text, const CampaignResults& results, const std::string& extension,
         const std::string& out, Io& io) {
@@ -35,6 +39,20 @@ int Put(const std::string& text, const CampaignResults& results, const std::stri
   return kExitFinished;
 }
 
+// A coordinator that was watched and has gone: whether it answers again soon, as one that is
+// restarted does.
+bool ComesBack(CoordinatorClient& client, Io& io) {
+  io.err << "the coordinator is gone; waiting " << kReturnTime.count() << " s for its return\n"
+         << std::flush;
+  const auto end = std::chrono::steady_clock::now() + kReturnTime;
+  while (!InterruptFlag() && std::chrono::steady_clock::now() < end) {
+    if (client.WaitUntilUp(kReturnPoll).ok()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 int WatchCommand(const IdFlags& flags, Io& io) {
@@ -43,16 +61,17 @@ int WatchCommand(const IdFlags& flags, Io& io) {
     return ExitCodeFor(client.status(), io.err);
   }
   std::optional<CampaignSummary> summary;
+  int64_t seen = flags.after_sequence;
   absl::Status status;
-  {
+  do {
     ProgressPrinter progress(io.err, io.is_err_terminal, io.width);
-    status =
-        (*client)->Watch(flags.id, flags.after_sequence, InterruptFlag(), [&](const Event& event) {
-          progress.Show(event);
-          summary = event.summary;
-          return true;
-        });
-  }
+    status = (*client)->Watch(flags.id, seen, InterruptFlag(), [&](const Event& event) {
+      progress.Show(event);
+      summary = event.summary;
+      seen = event.sequence;
+      return true;
+    });
+  } while (absl::IsUnavailable(status) && summary.has_value() && ComesBack(**client, io));
   if (!status.ok()) {
     return ExitCodeFor(status, io.err);
   }

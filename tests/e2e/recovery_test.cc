@@ -71,10 +71,14 @@ TEST_F(RecoveryTest, AKilledCoordinatorGoesOnFromItsFileAndRepeatsNothing) {
   Submit();
   ASSERT_TRUE(Eventually([this] { return NumDone() >= 2 && IsMeasuring("w0"); }));
   const CampaignResults before = Results();
+  Program watch(folder_.path(), "lastflop", {"watch", before.campaign_id, "--server", server()});
+  ASSERT_TRUE(watch.WaitForErr("trials"));
   coordinator_->Signal(SIGKILL);
   coordinator_->Wait();
+  ASSERT_TRUE(watch.WaitForErr("waiting 10 s for its return"));
   StartCoordinator();
   ASSERT_TRUE(WaitForEnd());
+  EXPECT_EQ(watch.Wait(), 0) << watch.Err();
   ExpectEveryTrialOnce();
   const CampaignResults after = Results();
   for (size_t i = 0; i < before.trials.size(); ++i) {
