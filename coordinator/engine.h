@@ -68,8 +68,10 @@ class Engine {
   absl::Status Hello(SessionId session, const WorkerHello& hello);
   absl::Status Heartbeat(SessionId session, const std::vector<std::string>& attempt_ids);
   absl::Status AttemptStarted(SessionId session, const std::string& attempt_id);
+  // Nothing ran. kRefused: this worker cannot run it; kLost: it could not now.
   absl::Status AttemptRefused(SessionId session, const std::string& attempt_id,
-                              const std::string& reason);
+                              const std::string& reason,
+                              AttemptState state = AttemptState::kRefused);
   absl::Status AttemptReport(SessionId session, AttemptResult result);
   void AttemptProgress(SessionId session, const std::string& attempt_id, const std::string& stage,
                        int64_t pairs, double speedup);

@@ -123,13 +123,14 @@ absl::Status Engine::AttemptStarted(SessionId session, const std::string& attemp
 }
 
 absl::Status Engine::AttemptRefused(SessionId session, const std::string& attempt_id,
-                                    const std::string& reason) {
+                                    const std::string& reason, AttemptState state) {
   WorkerEntry* worker = workers_.FindSession(session);
   if (worker == nullptr || worker->attempts.erase(attempt_id) == 0) {
     return absl::OkStatus();  // Not, or no longer, its attempt.
   }
-  return Lose(attempt_id, AttemptState::kRefused,
-              absl::StrCat("refused by worker ", worker->row.worker_id, ": ", reason));
+  return Lose(attempt_id, state,
+              absl::StrCat(state == AttemptState::kRefused ? "refused by worker " : "worker ",
+                           worker->row.worker_id, ": ", reason));
 }
 
 absl::Status Engine::AttemptReport(SessionId session, AttemptResult result) {

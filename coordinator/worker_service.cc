@@ -80,7 +80,8 @@ void Handle(Coordinator& coordinator, SessionId id, const v1::WorkerMessage& mes
       return;
     case v1::WorkerMessage::kAttemptRefused:
       coordinator.Post([id, refused = message.attempt_refused()](Engine& engine) {
-        return engine.AttemptRefused(id, refused.attempt_id(), refused.reason());
+        return engine.AttemptRefused(id, refused.attempt_id(), refused.reason(),
+                                     refused.busy() ? AttemptState::kLost : AttemptState::kRefused);
       });
       return;
     case v1::WorkerMessage::MESSAGE_NOT_SET:

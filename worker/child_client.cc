@@ -202,8 +202,9 @@ std::string ChildClient::WhyGiveUp(std::chrono::steady_clock::time_point end,
                       in.where);
 }
 
-AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& place,
-                               const ProgressCallback& progress) {
+absl::StatusOr<AttemptResult> ChildClient::Run(const AttemptSpec& attempt, const GangPlace& place,
+                                               const ProgressCallback& progress,
+                                               const NoteCallback& note) {
   v1::ChildRequest request;
   *request.mutable_run()->mutable_attempt() = ToProto(attempt);
   *request.mutable_run()->mutable_place() = ToProto(place);
@@ -229,6 +230,10 @@ AttemptResult ChildClient::Run(const AttemptSpec& attempt, const GangPlace& plac
     }
     if (reply.has_progress()) {
       progress(reply.progress().stage(), reply.progress().pairs(), reply.progress().speedup());
+    } else if (reply.has_note()) {
+      note(reply.note().event(), reply.note().text());
+    } else if (reply.has_busy()) {
+      return absl::UnavailableError(reply.busy().reason());
     } else if (reply.has_result()) {
       absl::StatusOr<AttemptResult> result = FromProto(reply.result());
       if (result.ok()) {

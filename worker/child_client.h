@@ -46,13 +46,16 @@ class ChildClient {
 
   using ProgressCallback =
       std::function<void(const std::string& stage, int64_t pairs, double speedup)>;
+  // What the child wants in the worker's log.
+  using NoteCallback = std::function<void(const std::string& event, const std::string& text)>;
 
   // Runs one attempt and waits for it. A child that ends, or is still at it after
   // `attempt.deadline`, gives a result with a failure ("signal 9", "no result after 60 s"); it is
   // dead then (is_alive() false). So is one that does not return from a plugin. Where the child was
-  // in a plugin, the message says so.
-  AttemptResult Run(const AttemptSpec& attempt, const GangPlace& place,
-                    const ProgressCallback& progress);
+  // in a plugin, the message says so. Unavailable: other processes measured on the host for too
+  // long, and nothing ran.
+  absl::StatusOr<AttemptResult> Run(const AttemptSpec& attempt, const GangPlace& place,
+                                    const ProgressCallback& progress, const NoteCallback& note);
 
   // Ends the child; a Run() in progress returns a failure with `reason`.
   void Kill(const std::string& reason);

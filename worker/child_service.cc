@@ -24,9 +24,9 @@
 #include "worker/agreement.h"
 #include "worker/arm.h"
 #include "worker/attempt_runner.h"
-#include "worker/device_lock.h"
 #include "worker/host.h"
 #include "worker/launch_stop_rule.h"
+#include "worker/measuring_hold.h"
 #include "worker/message_pipe.h"
 #include "worker/plugin_host.h"
 #include "worker/plugin_watch.h"
@@ -107,23 +107,38 @@ class Child {
       *reply.mutable_result() =
           ToProto(Failed(named, attempt.ok() ? place.status() : attempt.status(), -1));
     } else {
-      *reply.mutable_result() = ToProto(RunHoldingDevice(*attempt, *place));
+      const absl::StatusOr<AttemptResult> result = RunHoldingDevice(*attempt, *place);
+      if (result.ok()) {
+        *reply.mutable_result() = ToProto(*result);
+      } else {
+        reply.mutable_busy()->set_reason(std::string(result.status().message()));
+      }
     }
     return pipe_.Send(reply.SerializeAsString());
   }
 
-  AttemptResult RunHoldingDevice(const AttemptSpec& attempt, const GangPlace& place) {
+  // DeadlineExceeded: other processes measured for too long, and nothing ran.
+  absl::StatusOr<AttemptResult> RunHoldingDevice(const AttemptSpec& attempt,
+                                                 const GangPlace& place) {
     Progress("waiting for the device", 0, 0);
-    absl::StatusOr<DeviceLock> lock = DeviceLock::Acquire(device_, attempt.deadline);
-    if (!lock.ok()) {
-      return Failed(attempt, lock.status(), place.rank);
-    }
     // A shard's other ranks are modelled: there is nobody to meet.
     absl::StatusOr<std::unique_ptr<Gang>> gang =
         place.shard ? JoinGang("", 0, 1, kGangTimeout)
                     : JoinGang(place.rendezvous, place.rank, place.num_ranks, kGangTimeout);
     if (!gang.ok()) {
       return Failed(attempt, gang.status(), place.rank);
+    }
+    // Met first: a rank that held its device while another waits for one would have two campaigns
+    // block each other. Half of the time that there is remains to measure in.
+    const absl::StatusOr<MeasuringHold> hold = HoldToMeasure(
+        **gang, {.device = device_,
+                 .timeout = attempt.deadline / 2,
+                 .say = [this](const std::string& text) { Note("device_held", text); }});
+    if (absl::IsDeadlineExceeded(hold.status())) {
+      return hold.status();
+    }
+    if (!hold.ok()) {
+      return Failed(attempt, hold.status(), place.rank);
     }
     if (const absl::Status made = MakeBackend(place); !made.ok()) {
       return Failed(attempt, made, place.rank);
@@ -175,6 +190,14 @@ class Child {
     }
     place_ = place;
     return absl::OkStatus();
+  }
+
+  void Note(absl::string_view event, const std::string& text) {
+    Progress(text, 0, 0);
+    v1::ChildReply reply;
+    reply.mutable_note()->set_event(std::string(event));
+    reply.mutable_note()->set_text(text);
+    pipe_.Send(reply.SerializeAsString()).IgnoreError();
   }
 
   void Progress(absl::string_view stage, int64_t pairs, double speedup) {

@@ -15,6 +15,7 @@
 #include "common/exit_codes.h"
 #include "common/status_macros.h"
 #include "worker/collective_bencher.h"
+#include "worker/measuring_hold.h"
 
 namespace lastflop {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kGangTimeout{60'000};
+constexpr std::chrono::milliseconds kHoldTimeout{60'000};
 constexpr int64_t kRowBytes = kBenchHiddenSize * 2;
 constexpr int64_t kMostNormBytes = int64_t{2} << 20;
 constexpr int64_t kMostExchangedBytes = int64_t{16} << 20;
@@ -165,6 +167,9 @@ absl::Status Bench(const CollectiveBenchOptions& options) {
   LASTFLOP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Gang> gang,
       JoinGang(options.rendezvous, options.rank, options.num_ranks, kGangTimeout));
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const MeasuringHold hold,
+      HoldToMeasure(*gang, {.device = options.device, .timeout = kHoldTimeout}));
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<CollectiveBencher> bencher,
                             MakeBencher(options.device, *gang));
   Json document{

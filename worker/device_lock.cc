@@ -7,83 +7,158 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 
 namespace lastflop {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{5};
 
-std::string ReadHolder(int fd) {
-  char text[32] = {};
-  const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
-  if (size <= 0) {
-    return "another process";
-  }
-  return absl::StrCat("pid ", absl::StripAsciiWhitespace(text));
+std::string FileOf(const std::string& device, const std::string& folder) {
+  return absl::StrCat(folder, "/", absl::StrReplaceAll(device, {{":", "-"}, {"/", "-"}}), ".lock");
 }
 
-void WriteHolder(int fd) {
-  const std::string text = absl::StrCat(getpid(), "\n");
-  // Only a message depends on it; a full disk must not cost the lock.
-  if (ftruncate(fd, 0) == 0) {
+// "pid 42 (program)"; "" of a process that has ended.
+std::string Describe(int64_t pid) {
+  std::ifstream in(absl::StrCat("/proc/", pid, "/comm"));
+  std::string program;
+  if (pid <= 0 || !std::getline(in, program)) {
+    return "";
+  }
+  return absl::StrCat("pid ", pid, " (", program, ")");
+}
+
+// The holder that the kernel lists for the file with this inode; "" where it lists none, as for a
+// process outside this container. Two files of one inode number on two file systems are rare and
+// would only spoil a message.
+std::string ListedHolder(ino_t inode) {
+  std::ifstream in("/proc/locks");
+  std::string line;
+  const std::string file = absl::StrCat(":", inode);
+  while (std::getline(in, line)) {
+    // "1: FLOCK  ADVISORY  WRITE 4242 08:01:131090 0 EOF"; a waiting one has "->" after the number.
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    int64_t pid = 0;
+    if (words.size() >= 6 && words[1] == "FLOCK" && absl::EndsWith(words[5], file) &&
+        absl::SimpleAtoi(words[4], &pid)) {
+      return Describe(pid);
+    }
+  }
+  return "";
+}
+
+// The holder that left its pid in the file.
+std::string NotedHolder(int fd) {
+  char text[32] = {};
+  int64_t pid = 0;
+  if (pread(fd, text, sizeof(text) - 1, 0) <= 0 ||
+      !absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &pid)) {
+    return "";
+  }
+  return Describe(pid);
+}
+
+// Only a message depends on it; a full disk must not cost the lock.
+void Note(int fd, absl::string_view text) {
+  if (ftruncate(fd, 0) == 0 && !text.empty()) {
     [[maybe_unused]] const ssize_t written = pwrite(fd, text.data(), text.size(), 0);
   }
 }
 
 }  // namespace
 
-std::string DeviceLock::PathFor(const std::string& device) {
-  const std::string folder = absl::StrCat("/tmp/lastflop-", getuid());
+std::string LockFolder() {
+  std::string folder = absl::StrCat("/tmp/lastflop-", getuid());
   mkdir(folder.c_str(), 0700);
-  return absl::StrCat(folder, "/", absl::StrReplaceAll(device, {{":", "-"}, {"/", "-"}}), ".lock");
+  return folder;
 }
 
-absl::StatusOr<DeviceLock> DeviceLock::Acquire(const std::string& device,
-                                               std::chrono::milliseconds timeout) {
-  const std::string path = PathFor(device);
+std::string DeviceLock::PathFor(const std::string& device) { return FileOf(device, LockFolder()); }
+
+absl::StatusOr<DeviceLock> DeviceLock::Open(const std::string& device, const std::string& folder) {
+  const std::string path = FileOf(device, folder);
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) {
     return absl::InternalError(
         absl::StrCat("opening the device lock ", path, ": ", std::strerror(errno)));
   }
-  DeviceLock lock(fd);
+  return DeviceLock(fd, path);
+}
+
+absl::StatusOr<DeviceLock> DeviceLock::Acquire(const std::string& device,
+                                               std::chrono::milliseconds timeout) {
+  LASTFLOP_ASSIGN_OR_RETURN(DeviceLock lock, Open(device, LockFolder()));
   const auto end = std::chrono::steady_clock::now() + timeout;
-  // flock has no timed form; polling keeps the wait bounded without a signal.
-  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      return absl::InternalError(absl::StrCat("locking ", path, ": ", std::strerror(errno)));
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool is_held, lock.Try(LockMode::kExclusive));
+    if (is_held) {
+      return lock;
     }
     if (std::chrono::steady_clock::now() >= end) {
       return absl::DeadlineExceededError(absl::StrCat("device ", device, " is still held by ",
-                                                      ReadHolder(fd), " after ", timeout.count(),
+                                                      lock.Holder(), " after ", timeout.count(),
                                                       " ms"));
     }
+    // flock has no timed form; polling keeps the wait bounded without a signal.
     std::this_thread::sleep_for(kPoll);
   }
-  WriteHolder(fd);
-  return lock;
 }
 
-DeviceLock::DeviceLock(DeviceLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+absl::StatusOr<bool> DeviceLock::Try(LockMode mode) {
+  if (flock(fd_, (mode == LockMode::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) {
+    is_held_ = true;
+    Note(fd_, absl::StrCat(getpid(), "\n"));
+    return true;
+  }
+  if (errno == EWOULDBLOCK || errno == EINTR) {
+    return false;
+  }
+  return absl::InternalError(absl::StrCat("locking ", path_, ": ", std::strerror(errno)));
+}
+
+std::string DeviceLock::Holder() const {
+  struct stat file = {};
+  std::string holder = fstat(fd_, &file) == 0 ? ListedHolder(file.st_ino) : "";
+  if (holder.empty()) {
+    holder = NotedHolder(fd_);
+  }
+  return holder.empty() ? absl::StrCat("another process (of ", path_, ")") : holder;
+}
+
+DeviceLock::DeviceLock(DeviceLock&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      is_held_(std::exchange(other.is_held_, false)),
+      path_(std::move(other.path_)) {}
 
 DeviceLock& DeviceLock::operator=(DeviceLock&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(is_held_, other.is_held_);
+  std::swap(path_, other.path_);
   return *this;
 }
 
 DeviceLock::~DeviceLock() {
-  if (fd_ >= 0) {
-    close(fd_);
+  if (fd_ < 0) {
+    return;
   }
+  // The next holder may be one that leaves no note.
+  if (is_held_) {
+    Note(fd_, "");
+  }
+  close(fd_);
 }
 
 }  // namespace lastflop

@@ -96,14 +96,20 @@ void LeaseRunner::Loop() {
       running_id_ = work.attempt.attempt_id;
     }
     events_.started(work.attempt.attempt_id);
-    const AttemptResult result = RunOne(work);
-    // A killed or crashed member alone knows the cause; the leader speaks for all else.
+    const absl::StatusOr<AttemptResult> result = RunOne(work);
     const bool is_leader = work.place.rank == 0;
+    if (!result.ok()) {
+      if (is_leader) {
+        events_.busy(work.attempt.attempt_id, std::string(result.status().message()));
+      }
+      continue;
+    }
+    // A killed or crashed member alone knows the cause; the leader speaks for all else.
     const bool knows_cause =
-        result.failure.has_value() && (result.failure->kind == FailureKind::kCrashed ||
-                                       result.failure->kind == FailureKind::kTimeout);
+        result->failure.has_value() && (result->failure->kind == FailureKind::kCrashed ||
+                                        result->failure->kind == FailureKind::kTimeout);
     if (is_leader || knows_cause) {
-      events_.finished(work, result);
+      events_.finished(work, *result);
     }
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -132,7 +138,7 @@ absl::Status LeaseRunner::EnsureChild(const LaunchSpec& launch) {
   return absl::OkStatus();
 }
 
-AttemptResult LeaseRunner::RunOne(const LeasedWork& work) {
+absl::StatusOr<AttemptResult> LeaseRunner::RunOne(const LeasedWork& work) {
   events_.progress(work.attempt.attempt_id, "spawning", 0, 0);
   if (const absl::Status spawned = EnsureChild(work.launch); !spawned.ok()) {
     return NotStarted(work, FailureKind::kCrashed, std::string(spawned.message()));
@@ -146,10 +152,15 @@ AttemptResult LeaseRunner::RunOne(const LeasedWork& work) {
     }
     child = child_;
   }
-  return child->Run(work.attempt, work.place,
-                    [&](const std::string& stage, int64_t pairs, double speedup) {
-                      events_.progress(work.attempt.attempt_id, stage, pairs, speedup);
-                    });
+  const std::string& attempt_id = work.attempt.attempt_id;
+  return child->Run(
+      work.attempt, work.place,
+      [&](const std::string& stage, int64_t pairs, double speedup) {
+        events_.progress(attempt_id, stage, pairs, speedup);
+      },
+      [&](const std::string& event, const std::string& text) {
+        events_.said(attempt_id, event, text);
+      });
 }
 
 }  // namespace lastflop

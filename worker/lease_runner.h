@@ -29,6 +29,13 @@ struct LeaseEvents {
   std::function<void(const std::string& attempt_id, const std::string& stage, int64_t pairs,
                      double speedup)>
       progress;
+  // Something of the attempt that belongs into the log.
+  std::function<void(const std::string& attempt_id, const std::string& event,
+                     const std::string& text)>
+      said = [](const std::string&, const std::string&, const std::string&) {};
+  // The leader calls it when nothing ran, as other processes measured on the host for too long.
+  std::function<void(const std::string& attempt_id, const std::string& reason)> busy =
+      [](const std::string&, const std::string&) {};
   // Every rank calls it for a result that its gang must hear of: the leader's result, and a
   // failure that only this rank knows the cause of (its child died).
   std::function<void(const LeasedWork& work, const AttemptResult& result)> finished;
@@ -54,7 +61,8 @@ class LeaseRunner {
 
  private:
   void Loop();
-  AttemptResult RunOne(const LeasedWork& work);
+  // Unavailable: nothing ran, as other processes measured.
+  absl::StatusOr<AttemptResult> RunOne(const LeasedWork& work);
   absl::Status EnsureChild(const LaunchSpec& launch);
 
   const std::string device_;

@@ -15,12 +15,12 @@
 #include "common/host.h"
 #include "common/machine.h"
 #include "kernels/kernel_table.h"
-#include "worker/device_lock.h"
 #include "worker/device_probe.h"
 #include "worker/doctor.h"
 #include "worker/host.h"
 #include "worker/host_devices.h"
 #include "worker/host_speeds.h"
+#include "worker/measuring_hold.h"
 
 namespace lastflop {
 namespace {
@@ -77,8 +77,9 @@ int PrintMachine(const std::string& device) {
 
 // The machine, while nothing of this user measures on the device.
 int PrintCalibration(const std::string& device) {
-  const absl::StatusOr<DeviceLock> lock = DeviceLock::Acquire(device, kCalibrationWait);
-  return lock.ok() ? PrintMachine(device) : Failed(lock.status());
+  const absl::StatusOr<MeasuringHold> hold =
+      HoldToMeasure({.device = device, .timeout = kCalibrationWait});
+  return hold.ok() ? PrintMachine(device) : Failed(hold.status());
 }
 
 int PrintKernels() {

@@ -17,10 +17,10 @@
 #include "step/layout.h"
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
-#include "worker/device_lock.h"
 #include "worker/device_probe.h"
 #include "worker/host_devices.h"
 #include "worker/kernel_bench.h"
+#include "worker/measuring_hold.h"
 
 namespace lastflop {
 namespace {
@@ -76,8 +76,8 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
     request.device = HostDevices().front();
   }
   LASTFLOP_RETURN_IF_ERROR(CheckDevice(request.device));
-  LASTFLOP_ASSIGN_OR_RETURN(const DeviceLock lock,
-                            DeviceLock::Acquire(request.device, kLockTimeout));
+  LASTFLOP_ASSIGN_OR_RETURN(const MeasuringHold hold,
+                            HoldToMeasure({.device = request.device, .timeout = kLockTimeout}));
   LASTFLOP_ASSIGN_OR_RETURN(const Machine machine, MachineOfDevice(request.device));
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeBackend(request, machine));
   KernelBenchResult result{

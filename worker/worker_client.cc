@@ -58,6 +58,13 @@ class Agent {
                 .started = [this](const std::string& id) { Started(id); },
                 .progress = [this](const std::string& id, const std::string& stage, int64_t pairs,
                                    double speedup) { Progress(id, stage, pairs, speedup); },
+                .said =
+                    [this](const std::string& id, const std::string& event,
+                           const std::string& text) {
+                      Say(LogSeverity::kWarning, event, id, text);
+                    },
+                .busy = [this](const std::string& id,
+                               const std::string& reason) { Refuse(id, reason, /*busy=*/true); },
                 .finished = [this](const LeasedWork& work,
                                    const AttemptResult& result) { Finished(work, result); }}),
         heartbeat_([this] { HeartbeatLoop(); }) {}
@@ -218,20 +225,22 @@ class Agent {
     absl::StatusOr<GangPlace> place = FromProto(lease.place());
     for (const absl::Status& status : {launch.status(), attempt.status(), place.status()}) {
       if (!status.ok()) {
-        Refuse(lease.attempt().attempt_id(), status);
+        Refuse(lease.attempt().attempt_id(), std::string(status.message()), /*busy=*/false);
         return;
       }
     }
     runner_.Add(LeasedWork{*std::move(launch), *std::move(attempt), *std::move(place)});
   }
 
-  // Nothing ran: the plan that arrived is not the plan that was meant.
-  void Refuse(const std::string& attempt_id, const absl::Status& why) {
+  // Nothing ran: the plan that arrived is not the plan that was meant, or others measure (`busy`).
+  // A lost message is made up for by the next hello, which does not name the attempt.
+  void Refuse(const std::string& attempt_id, const std::string& why, bool busy) {
     v1::WorkerMessage message;
     message.mutable_attempt_refused()->set_attempt_id(attempt_id);
-    message.mutable_attempt_refused()->set_reason(std::string(why.message()));
+    message.mutable_attempt_refused()->set_reason(why);
+    message.mutable_attempt_refused()->set_busy(busy);
     Send(message);
-    Say(LogSeverity::kError, "attempt_refused", attempt_id, std::string(why.message()));
+    Say(LogSeverity::kError, busy ? "device_busy" : "attempt_refused", attempt_id, why);
   }
 
   void Started(const std::string& attempt_id) {

@@ -216,6 +216,23 @@ TEST_F(EngineWorkersTest, ARefusedAttemptIsNoFailureAndGoesToAnotherWorker) {
   EXPECT_EQ(Results(id).state, CampaignState::kDone);
 }
 
+TEST_F(EngineWorkersTest, AnAttemptThatFoundTheDeviceHeldIsLostAndTheSameWorkerGetsTheNext) {
+  Campaign campaign = SomeCampaignOf(0);
+  campaign.measure.max_attempts = 1;
+  const std::string id = Submit(campaign);
+  const SessionId w0 = Connect("w0");
+  for (int time = 0; time < 2; ++time) {
+    const std::string attempt_id = NextLease(w0).attempt.attempt_id;
+    ASSERT_TRUE(
+        engine_->AttemptRefused(w0, attempt_id, "cpu:0 is still held", AttemptState::kLost).ok());
+    const AttemptRecord attempt = Results(id).attempts.back();
+    EXPECT_EQ(attempt.state, AttemptState::kLost);
+    EXPECT_EQ(attempt.outcome, "worker w0: cpu:0 is still held");
+  }
+  Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
 TEST_F(EngineWorkersTest, WhatEveryWorkerRefusesIsLostOutWithTheReason) {
   const std::string id = Submit(SomeCampaignOf(0));
   const SessionId w0 = Connect("w0");

@@ -3,14 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "db/campaign_reader.h"
 #include "db/worker_store.h"
 #include "tests/e2e/recovery_fixture.h"
+#include "worker/device_lock.h"
 
 namespace lastflop {
 namespace {
@@ -31,6 +34,21 @@ TEST_F(RecoveryTest, AKilledWorkerIsReplacedByOneOfTheSameNameAtOnce) {
   ASSERT_TRUE(WaitForEnd());
   ExpectEveryTrialOnce();
   EXPECT_LE(NumIn(AttemptState::kLost), 2);
+}
+
+TEST_F(RecoveryTest, ADeviceThatAnotherProcessHoldsIsWaitedForAndTheHolderNamed) {
+  absl::StatusOr<DeviceLock> held = DeviceLock::Acquire("cpu:1", std::chrono::minutes(2));
+  ASSERT_TRUE(held.ok()) << held.status();
+  StartCoordinator();
+  StartWorker("w1");
+  Submit();
+  ASSERT_TRUE(workers_["w1"]->WaitForErr("event=device_held")) << workers_["w1"]->Err();
+  EXPECT_THAT(workers_["w1"]->Err(),
+              HasSubstr(absl::StrCat("waiting for device cpu:1, held by pid ", getpid())));
+  { const DeviceLock released = *std::move(held); }
+  ASSERT_TRUE(WaitForEnd());
+  ExpectEveryTrialOnce();
+  EXPECT_EQ(NumIn(AttemptState::kFailed) + NumIn(AttemptState::kLost), 0);
 }
 
 TEST_F(RecoveryTest, AStoppedWorkersLateResultIsKeptAndTheWorkerRejoins) {
