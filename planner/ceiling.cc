@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "common/plan.h"
 #include "common/status_macros.h"
+#include "planner/field_reach.h"
 #include "step/floors.h"
 #include "step/layout.h"
 #include "step/make_step.h"
@@ -89,7 +90,7 @@ double FloorOfTouched(const CeilingInput& input, const OpsByName& variant,
   double floor_us = 0;
   for (const std::string& name : touched) {
     const auto found = variant.find(name);
-    if (found == variant.end()) {
+    if (found == variant.end() || input.hidden.contains(name)) {
       continue;
     }
     for (const Op* op : found->second) {
@@ -160,26 +161,39 @@ double PinMicros(const Machine& machine, const Plan& plan) {
   return ColdReadMicros(machine, bytes).value_or(0.0);
 }
 
-// Whether each field that differs shows in the ops on its own. One that does not acts where no
-// floor reaches, and the variant may be faster than any sum of ops says.
-absl::Status CheckFieldsShow(const Campaign& campaign, const Machine& machine, const Plan& baseline,
-                             const Plan& variant, const Point& point, const Step& baseline_step,
-                             ExpectedLoads& loads) {
-  const OpsByName baseline_ops = GroupByName(baseline_step);
+void AddNames(const Step& step, const std::set<OpCategory>& categories,
+              std::set<std::string>& names) {
+  for (const Op& op : step.ops) {
+    if (categories.contains(op.category)) {
+      names.insert(op.name);
+    }
+  }
+}
+
+// What the changed fields reach beyond ops whose shape or work they change. Where one reaches
+// anything, the variant may be faster than any sum of ops says.
+absl::Status AddReach(const Plan& baseline, const Plan& variant, CeilingInput& input) {
+  input.is_all_reached = true;
   for (const PlanDifference& difference : DiffPlans(baseline, variant)) {
-    if (absl::StartsWith(difference.path, "decode.speculative")) {
-      continue;  // Tokens and drafts are priced apart.
-    }
-    if (absl::StartsWith(difference.path, "moe.l2_pin") && PinMicros(machine, variant) > 0) {
-      continue;  // As are the reads that it saves.
-    }
-    Plan single = baseline;
-    LASTFLOP_RETURN_IF_ERROR(SetPlanField(difference.path, difference.to, single));
-    const absl::StatusOr<Step> step = ExpectedStep(campaign, machine, single, point, loads);
-    // A field that needs its neighbours to be feasible changes the step for sure.
-    if (step.ok() && TouchedNames(baseline_ops, GroupByName(*step)).empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(difference.path, " acts outside of the ops, which no floor bounds"));
+    const FieldReach reach = ReachOf(difference.path, difference.to);
+    switch (reach.kind) {
+      case FieldReach::Kind::kOps:
+      case FieldReach::Kind::kApart:
+        input.is_all_reached = false;
+        break;
+      case FieldReach::Kind::kHidden:
+        AddNames(input.baseline, reach.categories, input.hidden);
+        break;
+      case FieldReach::Kind::kBounded:
+        AddNames(input.baseline, reach.categories, input.bounded);
+        AddNames(input.variant, reach.categories, input.bounded);
+        break;
+      case FieldReach::Kind::kGaps:
+        input.gaps_may_go = true;
+        break;
+      case FieldReach::Kind::kAnything:
+        return absl::FailedPreconditionError(
+            absl::StrCat(difference.path, " acts outside of the ops, which no floor bounds"));
     }
   }
   return absl::OkStatus();
@@ -208,16 +222,23 @@ absl::StatusOr<ExpertLoad> ExpectedLoads::OfBoundingRank(const Model& model, con
 
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
   const OpsByName variant = GroupByName(input.variant);
-  const std::set<std::string> touched = TouchedNames(GroupByName(input.baseline), variant);
-  if (touched.empty() && input.pin_us <= 0) {
-    return {std::nullopt, "no op differs"};
+  std::set<std::string> touched = TouchedNames(GroupByName(input.baseline), variant);
+  touched.insert(input.bounded.begin(), input.bounded.end());
+  touched.insert(input.hidden.begin(), input.hidden.end());
+  if (touched.empty() && !input.gaps_may_go && input.pin_us <= 0) {
+    return input.is_all_reached ? Ceiling{1.0, "nothing of the step is what it acts on"}
+                                : Ceiling{std::nullopt, "no op differs"};
+  }
+  if (of != "step" && !input.hidden.empty()) {
+    return {std::nullopt, absl::StrCat("overlap moves time between ", of, " and the rest")};
   }
   const PartTime time = MeasuredTime(input.breakdown, touched, of);
   if (!(time.total_us > 0)) {
     return {std::nullopt, absl::StrCat("the breakdown does not show ", of)};
   }
   const double floor_us = std::min(FloorOfTouched(input, variant, touched, of), time.touched_us);
-  const double gaps_us = time.unclaimed_us * TouchedOpShare(input.baseline, touched);
+  const double gaps_us =
+      time.unclaimed_us * (input.gaps_may_go ? 1 : TouchedOpShare(input.baseline, touched));
   const double draft_us = of == "step" ? input.draft_us : 0;
   const double pin_us = of == "step" || of == "moe" ? input.pin_us : 0;
   const double least_us =
@@ -235,8 +256,10 @@ Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
   if (draft_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " + %.1f drafts", draft_us);
   absl::StrAppend(&ceiling.arithmetic, ")");
   if (tokens != 1) absl::StrAppendFormat(&ceiling.arithmetic, " * %.4g tokens", tokens);
-  absl::StrAppendFormat(&ceiling.arithmetic, " = %.3f, us; touched: %s", *ceiling.speedup,
-                        absl::StrJoin(touched, " "));
+  absl::StrAppendFormat(&ceiling.arithmetic, " = %.3f, us", *ceiling.speedup);
+  if (!touched.empty()) {
+    absl::StrAppend(&ceiling.arithmetic, "; touched: ", absl::StrJoin(touched, " "));
+  }
   return ceiling;
 }
 
@@ -255,8 +278,7 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
   LASTFLOP_ASSIGN_OR_RETURN(input.baseline,
                             ExpectedStep(campaign, machine, baseline, point, loads));
   LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, machine, variant, point, loads));
-  LASTFLOP_RETURN_IF_ERROR(
-      CheckFieldsShow(campaign, machine, baseline, variant, point, input.baseline, loads));
+  LASTFLOP_RETURN_IF_ERROR(AddReach(baseline, variant, input));
   input.layer_kinds = campaign.model.layer_kinds;
   input.machine = PartOfRank(machine, RanksAtOnce(variant));
   input.breakdown = breakdown;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -32,6 +33,11 @@ struct CeilingInput {
   double draft_us = 0;      // Speculation: what the drafts of a step cost.
   // A pin: what reading the bytes that it may hold takes, each once a step. 0 without one.
   double pin_us = 0;
+  // What changed fields reach beyond ops of another shape or work (planner/field_reach.h), by name.
+  std::set<std::string> bounded;  // Down to their floors.
+  std::set<std::string> hidden;   // To nothing, behind others.
+  bool gaps_may_go = false;       // All time that no op claims.
+  bool is_all_reached = false;    // Nothing beyond these can change.
 };
 
 // Ceiling of `of` (step | moe | op:NAME), as claims name parts; `moe` is the categories moe and
@@ -41,9 +47,10 @@ struct CeilingInput {
 //
 // An op is touched when the patch changes its shape in any layer, adds or removes it; `touched` is
 // its measured time, `floor` the least time of what the variant runs in its place
-// (step/floors.h), at most `touched`. Time that no op claims may shrink with the share of ops
-// that are touched; a pin of L2 saves its reads, each pinned byte once a step; everything else
-// stays. No ceiling when no op differs: the patch acts outside of the ops.
+// (step/floors.h), at most `touched`; 0 of what overlap may hide. Time that no op claims may shrink
+// with the share of ops that are touched, or go where the patch is about it; a pin of L2 saves its
+// reads, each pinned byte once a step; everything else stays. 1 where the step has nothing that the
+// changed fields act on. No ceiling when no op differs though the patch is about ops.
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
 
 // Expected routing of points, each sampled once. One campaign; one thread at a time.
@@ -62,8 +69,8 @@ class ExpectedLoads {
 };
 
 // Builds the input from plans: expected routing, the rank that bounds a step. The message says why
-// there is no ceiling: a plan without a step, a changed field that no op shows (launch, process,
-// overlap), or another number of ranks, whose steps do not compare op by op.
+// there is no ceiling: a plan without a step, a changed field that may reach anything
+// (planner/field_reach.h), or another number of ranks, whose steps do not compare op by op.
 absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
                                             const Plan& baseline, const Plan& variant,
                                             const Point& point, const StepBreakdown& breakdown,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/expand_trials.h"
 #include "common/plan_quality.h"
 #include "planner/breakdown.h"
 #include "planner/ceiling.h"
@@ -105,10 +106,21 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   if (IsOfAnotherStep(context.breakdowns[index]->step_us, timed_us.value_or(0))) {
     return;  // It calls no claim impossible.
   }
-  judged.claim_ceiling = ceiling.speedup;
+  judged.claim_ceiling = ceiling;
   if (intervention.claim.has_value() && intervention.claim->of != "step") {
-    judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of).speedup;
+    judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of);
   }
+}
+
+std::vector<FieldSetting> PatchOf(const Intervention& intervention, const std::string& choice) {
+  std::vector<FieldSetting> patch = intervention.set;
+  for (const Choice& one : ChoicesOf(intervention)) {
+    if (ChoiceText(one) == choice) {
+      patch.insert(patch.end(), one.begin(), one.end());
+      break;
+    }
+  }
+  return patch;
 }
 
 JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index, int point_index,
@@ -127,6 +139,7 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
   result.context = asked.context;
   result.time_share = asked.time_share;
   judged.trial = chosen.trial;
+  result.patch = PatchOf(intervention, chosen.choice);
   if (chosen.trial == nullptr) {
     result.standing =
         intervention.infeasible_reason.empty() ? Standing::kNotRun : Standing::kInfeasible;
@@ -213,6 +226,9 @@ void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
     any_on |= result.enabled && measured;
     const bool on = result.enabled && measured;
     parts.push_back({result.time_share, on ? *result.speedup : UnchangedSpeedup()});
+    if (measured && !on) {
+      parts.back().speedup.origin = result.speedup->origin;  // It decided that it is off.
+    }
   }
   if (!complete || !any_measured) {
     SetMissing(points, ranked);
@@ -243,8 +259,9 @@ void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
       ranked.mix->num_pairs += point.result.speedup->num_pairs;  // They decided that it is off.
     }
   }
-  if (!any_on) {
-    ranked.effect = off_effect;
+  if (!any_on) {  // It is off, so nothing changes; whether that is right may be open.
+    ranked.effect =
+        off_effect == Effect::kUndecided || !off_effect.has_value() ? off_effect : Effect::kSame;
   }
   ranked.reason = on.empty() ? "per_batch: off everywhere, proven faster nowhere"
                              : absl::StrCat("per_batch: on at ", absl::StrJoin(on, ", "));
@@ -326,9 +343,10 @@ void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
   const double max_error = context.campaign().budget.max_error;
   ranked.ranks_apart = !(max_error > 0 && ranked.error.has_value() && *ranked.error <= max_error);
   if (ranked.ranks_apart && ranked.mix.has_value()) {
-    ranked.reason =
-        absl::StrFormat("lossy: error %.3g, budget.max_error %.3g%s%s", ranked.error.value_or(0),
-                        max_error, ranked.reason.empty() ? "" : "; ", ranked.reason);
+    const std::string error =
+        ranked.error.has_value() ? absl::StrFormat("%.3g", *ranked.error) : "not measured";
+    ranked.reason = absl::StrFormat("lossy: error %s, budget.max_error %.3g%s%s", error, max_error,
+                                    ranked.reason.empty() ? "" : "; ", ranked.reason);
   }
 }
 
@@ -348,7 +366,6 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
   ranked.claim = intervention.claim;
   ranked.needs = intervention.needs;
   ranked.excludes = intervention.excludes;
-  ranked.set = intervention.set;
   ranked.choice = context.choices[index].choice;
   ranked.choice_method = context.choices[index].method;
   std::vector<JudgedPoint> points;

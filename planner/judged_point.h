@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 
+#include "planner/ceiling.h"
 #include "planner/context.h"
 #include "planner/pool.h"
 #include "planner/ranking.h"
@@ -12,8 +13,8 @@ namespace lastflop {
 // A point while its intervention is judged: what is printed, and what the claim is held against.
 struct JudgedPoint {
   PointResult result;
-  const PooledTrial* trial = nullptr;   // nullptr: the campaign has none here.
-  std::optional<double> claim_ceiling;  // Of the part that is claimed.
+  const PooledTrial* trial = nullptr;  // nullptr: the campaign has none here.
+  Ceiling claim_ceiling;               // Of the part that is claimed.
 };
 
 // Sets claim_verdict and claim_reason from the points where it is claimed, and there only. A claim

@@ -66,8 +66,8 @@ std::vector<std::optional<StepBreakdown>> BreakdownsOf(const CampaignResults& re
 struct Prunable {
   size_t trial = 0;
   std::optional<double> step;
-  std::optional<double> claimed;  // Of the part that is claimed.
   std::string arithmetic;
+  Ceiling claimed;  // Of the part that is claimed.
 };
 
 class Pruner {
@@ -129,10 +129,9 @@ class Pruner {
     const Ceiling ceiling = MakeCeiling(*input, "step");
     candidate.step = ceiling.speedup;
     candidate.arithmetic = ceiling.arithmetic;
-    candidate.claimed = ceiling.speedup;
+    candidate.claimed = ceiling;
     if (intervention.claim.has_value() && intervention.claim->of != "step") {
-      const Ceiling part = MakeCeiling(*input, intervention.claim->of);
-      candidate.claimed = part.speedup;
+      candidate.claimed = MakeCeiling(*input, intervention.claim->of);
     }
     return candidate;
   }
@@ -195,11 +194,12 @@ class Pruner {
         if (!ClaimsPoint(*intervention.claim, PointOf(candidate))) {
           continue;
         }
-        if (!candidate.claimed.has_value()) {
+        if (!candidate.claimed.speedup.has_value()) {
           return;
         }
-        parts.push_back({ShareOf(candidate), {.estimate = *candidate.claimed}});
-        arithmetic.push_back(absl::StrCat(PointOf(candidate).Label(), ": ", candidate.arithmetic));
+        parts.push_back({ShareOf(candidate), {.estimate = *candidate.claimed.speedup}});
+        arithmetic.push_back(
+            absl::StrCat(PointOf(candidate).Label(), ": ", candidate.claimed.arithmetic));
       }
       const std::optional<SpeedupFigure> mix = MixSpeedup(parts);
       if (!mix.has_value()) {

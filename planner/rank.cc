@@ -186,6 +186,22 @@ bool IsProvenFaster(const std::vector<Pair>& pairs, const MeasureOptions& measur
   return estimate.ok() && JudgeEffect(*estimate, measure.min_effect) == Effect::kFaster;
 }
 
+// A measurement above its ceiling says that the breakdown or a floor is wrong; what else rests on
+// them is in doubt too.
+void WarnOfBrokenCeilings(Ranking& ranking) {
+  for (const RankedIntervention& one : ranking.interventions) {
+    for (const PointResult& point : one.points) {
+      if (point.standing == Standing::kMeasured && point.ceiling.has_value() &&
+          point.speedup.has_value() && point.speedup->low.value_or(0) > *point.ceiling) {
+        ranking.warnings.push_back(absl::StrFormat(
+            "%s at %s: measured at least %.3fx, above its ceiling of %.3fx: the breakdown or a "
+            "floor is off, and what was left out because of one may deserve a trial (--no-prune)",
+            one.id, point.label, *point.speedup->low, *point.ceiling));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) {
@@ -204,8 +220,13 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.state = results.state;
   ranking.order = UsedOrder(options.order, campaign.economics);
   ranking.order_note = OrderNote(options.order, ranking.order);
-  ranking.confidence = campaign.measure.confidence;
-  ranking.interval_confidence = context.interval_confidence;
+  const bool is_predicted = std::any_of(
+      context.baseline.begin(), context.baseline.end(),
+      [](const BaselinePoint& point) { return point.standing == Standing::kPredicted; });
+  if (!is_predicted) {
+    ranking.confidence = campaign.measure.confidence;
+    ranking.interval_confidence = context.interval_confidence;
+  }
   ranking.min_effect = campaign.measure.min_effect;
   ranking.baseline = context.baseline;
   ranking.breakdown = MixBreakdown(ranking.baseline, ranking.breakdown_step_us);
@@ -228,6 +249,7 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.environment = EnvironmentOf(context);
   ranking.assumptions = AssumptionsOf(campaign);
   ranking.warnings = WarningsOf(context);
+  WarnOfBrokenCeilings(ranking);
   PredictMeasured(context, options.imported, ranking);
   ranking.answer = AnswerOf(ranking);
   return ranking;

@@ -45,7 +45,8 @@ struct PointResult {
   int64_t batch = 0;
   int64_t context = 0;
   double time_share = 0;
-  std::string choice;  // Of a `try` sweep; "" without one.
+  std::string choice;               // Of a `try` sweep; "" without one.
+  std::vector<FieldSetting> patch;  // What the intervention itself sets here, with that choice.
   Standing standing = Standing::kNotRun;
   std::string reason;  // Why there is no figure, or what to know about the one there is.
   std::optional<SpeedupFigure> speedup;
@@ -105,7 +106,6 @@ struct RankedIntervention {
   Fidelity fidelity = Fidelity::kFull;      // The least of the points'.
   std::vector<std::string> needs;
   std::vector<std::string> excludes;
-  std::vector<FieldSetting> set;
   std::vector<PointResult> points;
 };
 
@@ -218,9 +218,11 @@ struct Ranking {
   CampaignState state = CampaignState::kRunning;
   std::string answer;  // One sentence.
   RankingOrder order = RankingOrder::kNetGain;
-  std::string order_note;             // How the ranking is ordered, ties included.
-  double confidence = 0.95;           // Of all verdicts together.
-  double interval_confidence = 0.95;  // Of each interval, so that the verdicts hold together.
+  std::string order_note;  // How the ranking is ordered, ties included.
+  // Of all verdicts together, and of each interval so that they hold together. Absent of
+  // predictions, whose intervals are of the model's error (80%).
+  std::optional<double> confidence;
+  std::optional<double> interval_confidence;
   double min_effect = 0.01;
   std::vector<SequenceStep> sequence;
   std::string sequence_note;

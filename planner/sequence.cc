@@ -29,12 +29,22 @@ bool IsFaster(const RankedIntervention& ranked) {
          ranked.mix->estimate > 1 && (!ranked.gain.has_value() || ranked.gain->net_gpu_hours > 0);
 }
 
-bool SetsConflict(const RankedIntervention& a, const RankedIntervention& b) {
-  for (const FieldSetting& left : a.set) {
-    for (const FieldSetting& right : b.set) {
+bool PatchesConflict(const std::vector<FieldSetting>& a, const std::vector<FieldSetting>& b) {
+  for (const FieldSetting& left : a) {
+    for (const FieldSetting& right : b) {
       if (left.path == right.path && left.value != right.value) {
         return true;
       }
+    }
+  }
+  return false;
+}
+
+// At some point, with what their sweeps chose there.
+bool PatchesConflict(const RankedIntervention& a, const RankedIntervention& b) {
+  for (size_t point = 0; point < std::min(a.points.size(), b.points.size()); ++point) {
+    if (PatchesConflict(a.points[point].patch, b.points[point].patch)) {
+      return true;
     }
   }
   return false;
@@ -85,11 +95,21 @@ std::vector<Placeable> CollectCandidates(std::span<const RankedIntervention> ran
   return candidates;
 }
 
-// Two patches of one field cannot both be in, unless each can be switched: then they take turns.
-void LinkCandidates(std::vector<Placeable>& candidates) {
+// Everything that candidate `index` needs, needs of needs included.
+uint32_t NeedsClosure(const std::vector<Placeable>& candidates, size_t index) {
+  uint32_t closure = candidates[index].needs;
+  for (uint32_t before = 0; before != closure;) {
+    before = closure;
+    for (size_t j = 0; j < candidates.size(); ++j) {
+      closure |= (closure >> j & 1) != 0 ? candidates[j].needs : 0;
+    }
+  }
+  return closure;
+}
+
+void LinkNeeds(std::vector<Placeable>& candidates) {
   for (Placeable& candidate : candidates) {
-    const RankedIntervention& one = *candidate.ranked;
-    for (const std::string& id : one.needs) {
+    for (const std::string& id : candidate.ranked->needs) {
       const auto found =
           std::find_if(candidates.begin(), candidates.end(),
                        [&id](const Placeable& other) { return other.ranked->id == id; });
@@ -99,16 +119,28 @@ void LinkCandidates(std::vector<Placeable>& candidates) {
         candidate.needs |= uint32_t{1} << (found - candidates.begin());
       }
     }
+  }
+}
+
+// Two patches of one field cannot both be in, unless each can be switched: then they take turns. A
+// patch may set anew what one that it needs has set, as it was measured.
+void LinkCandidates(std::vector<Placeable>& candidates) {
+  LinkNeeds(candidates);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    Placeable& candidate = candidates[i];
+    const RankedIntervention& one = *candidate.ranked;
     for (size_t j = 0; j < candidates.size(); ++j) {
       const RankedIntervention& other = *candidates[j].ranked;
-      if (&one == &other) {
+      if (i == j) {
         continue;
       }
+      const bool are_together = (NeedsClosure(candidates, i) >> j & 1) != 0 ||
+                                (NeedsClosure(candidates, j) >> i & 1) != 0;
       const bool are_switched =
           one.switchable == Switchable::kPerBatch && other.switchable == Switchable::kPerBatch;
       if (Names(one.excludes, other.id) || Names(other.excludes, one.id)) {
         candidate.excludes |= uint32_t{1} << j;
-      } else if (SetsConflict(one, other)) {
+      } else if (!are_together && PatchesConflict(one, other)) {
         (are_switched ? candidate.clashes : candidate.excludes) |= uint32_t{1} << j;
       }
     }
@@ -118,13 +150,7 @@ void LinkCandidates(std::vector<Placeable>& candidates) {
 // `speedups` over the parts of everything that candidate `index` needs, needs of needs included.
 void SetParts(std::vector<Placeable>& candidates, size_t index, uint32_t& done) {
   done |= uint32_t{1} << index;
-  uint32_t closure = candidates[index].needs;
-  for (uint32_t before = 0; before != closure;) {
-    before = closure;
-    for (size_t j = 0; j < candidates.size(); ++j) {
-      closure |= (closure >> j & 1) != 0 ? candidates[j].needs : 0;
-    }
-  }
+  const uint32_t closure = NeedsClosure(candidates, index);
   std::vector<double> parts = candidates[index].speedups;
   for (size_t j = 0; j < candidates.size(); ++j) {
     if (j != index && (closure >> j & 1) != 0) {

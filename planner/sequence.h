@@ -18,8 +18,9 @@ struct Sequence {
 //
 // Candidates are proven faster, placed and, with economics, of positive net gain. `needs` must be
 // in the set (a needed one may be placed without being faster itself), `excludes` must not. Two
-// that set the same plan field to different values must not either, unless both are switchable per
-// batch: then at most one of them is on at each point. Among the allowed sets the one with the
+// that set the same plan field to different values (sweeps as they chose) must not either, unless
+// one needs the other, or both are switchable per batch: then at most one of them is on at each
+// point. Among the allowed sets the one with the
 // largest expected net gain wins: gpu_hours * (1 - sum(w * product(1 - chance * (1 - 1/s)))) -
 // cost, products at each point over what is on there, w the points' time shares; or the largest
 // saving without economics; ties go to less effort. The search is exact up to kMostSetCandidates

@@ -43,6 +43,11 @@ void AddPartEvidence(const RankingContext& context, const std::vector<const Judg
                      const std::string& of, ClaimEvidence& evidence) {
   std::vector<MixPart> parts;
   for (const JudgedPoint* point : claimed) {
+    if (point->result.standing == Standing::kPredicted) {
+      evidence.missing =
+          absl::StrCat(point->result.label, ": predicted, and no time of ", of, " measured");
+      return;
+    }
     const PooledTrial* baseline =
         context.baseline_trials[static_cast<size_t>(point->result.point_index)];
     PartSpeedup part;
@@ -80,10 +85,10 @@ void SetClaim(const RankingContext& context, std::span<const JudgedPoint> points
       continue;
     }
     claimed.push_back(&point);
-    if (point.claim_ceiling.has_value()) {
-      ceilings.push_back(
-          {point.result.time_share, {.estimate = *point.claim_ceiling, .low = {}, .high = {}}});
-      arithmetic.push_back(absl::StrCat(point.result.label, ": ", point.result.ceiling_arithmetic));
+    if (point.claim_ceiling.speedup.has_value()) {
+      ceilings.push_back({point.result.time_share,
+                          {.estimate = *point.claim_ceiling.speedup, .low = {}, .high = {}}});
+      arithmetic.push_back(absl::StrCat(point.result.label, ": ", point.claim_ceiling.arithmetic));
     }
   }
   ClaimEvidence evidence;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/field_reach.h"
 #include "step/floors.h"
 #include "step/make_step.h"
 #include "tests/step/test_models.h"
@@ -137,12 +138,88 @@ TEST_F(PrepareCeilingTest, PricesFewerExpertsABatchThoughEveryShapeStays) {
 
 TEST_F(PrepareCeilingTest, HasNoneForWhatActsOutsideOfTheOps) {
   Plan variant = campaign_.baseline;
-  variant.launch.graph = GraphMode::kFull;
+  variant.launch.dependent = true;
   variant.moe.weights = WeightFormat::kInt4G32;
-  EXPECT_THAT(std::string(Prepare(variant).status().message()), HasSubstr("launch.graph"));
+  EXPECT_THAT(std::string(Prepare(variant).status().message()), HasSubstr("launch.dependent"));
   variant = campaign_.baseline;
   variant.process_env = {{"OMP_WAIT_POLICY", "active"}};
   EXPECT_FALSE(Prepare(variant).ok());
+}
+
+// A kernel computes all of its products anew, though their shapes stay.
+TEST_F(PrepareCeilingTest, LetsAnotherKernelTouchEveryOpOfTheExperts) {
+  campaign_.baseline.moe.kernel = MoeKernel::kReference;
+  Plan variant = campaign_.baseline;
+  variant.moe.kernel = MoeKernel::kGrouped;
+  const auto input = Prepare(variant);
+  ASSERT_TRUE(input.ok()) << input.status();
+  const Ceiling ceiling = MakeCeiling(*input, "step");
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr("moe.down"));
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr("moe.gate_up"));
+}
+
+TEST_F(PrepareCeilingTest, BoundsWorkOnCollectivesByTheirTime) {
+  double collectives_us = 0;
+  double norms_us = 0;
+  for (const OpShare& op : breakdown_.ops) {
+    collectives_us += op.category == OpCategory::kCollective ? op.us : 0;
+    norms_us += op.category == OpCategory::kNorm ? op.us : 0;
+  }
+  ASSERT_GT(collectives_us, 0);
+  const auto ceiling_of = [&](const char* path, const char* value) {
+    Plan variant = campaign_.baseline;
+    EXPECT_TRUE(SetPlanField(path, value, variant).ok());
+    const auto input = Prepare(variant);
+    EXPECT_TRUE(input.ok()) << path << ": " << input.status();
+    return input.ok() ? MakeCeiling(*input, "step").speedup.value_or(0) : 0;
+  };
+  double total_us = 0;
+  for (const OpShare& op : breakdown_.ops) {
+    total_us += op.us;
+  }
+  const double without = total_us / (total_us - collectives_us);
+  EXPECT_GT(ceiling_of("collectives.nccl.protocol", "ll"), 1);
+  EXPECT_LE(ceiling_of("collectives.nccl.protocol", "ll"), without);
+  EXPECT_GT(ceiling_of("collectives.fuse_norm", "true"),
+            ceiling_of("collectives.nccl.protocol", "ll"));
+  EXPECT_LE(ceiling_of("collectives.fuse_norm", "true"),
+            total_us / (total_us - collectives_us - norms_us));
+  EXPECT_DOUBLE_EQ(ceiling_of("overlap", "two_batch"), without);
+  Plan variant = campaign_.baseline;
+  ASSERT_TRUE(SetPlanField("overlap", "single_batch:32", variant).ok());
+  EXPECT_FALSE(MakeCeiling(*Prepare(variant), "moe").speedup.has_value())
+      << "it moves time between parts";
+}
+
+TEST_F(PrepareCeilingTest, BoundsLaunchesByTheTimeThatNoOpClaims) {
+  breakdown_.ops.push_back({OpCategory::kHost, "unclaimed", 50, 0, std::nullopt});
+  double total_us = 0;
+  for (const OpShare& op : breakdown_.ops) {
+    total_us += op.us;
+  }
+  Plan variant = campaign_.baseline;
+  variant.launch.graph = GraphMode::kFull;
+  const auto input = Prepare(variant);
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_NEAR(*MakeCeiling(*input, "step").speedup, total_us / (total_us - 50), 1e-9);
+}
+
+TEST_F(PrepareCeilingTest, IsOneWhereTheStepHasNothingToChange) {
+  campaign_.baseline.parallel.tensor = 1;
+  Plan variant = campaign_.baseline;
+  variant.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
+  const auto input = Prepare(variant);
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_EQ(MakeCeiling(*input, "step").speedup, 1.0);
+}
+
+TEST(ReachOfTest, KnowsEveryFieldOfAPlan) {
+  for (const PlanField& field : PlanFields()) {
+    const std::string path(field.path);
+    const bool may_be_anything =
+        path == "launch.dependent" || path == "process.env" || path.rfind("engine.", 0) == 0;
+    EXPECT_EQ(ReachOf(path, "x").kind == FieldReach::Kind::kAnything, may_be_anything) << path;
+  }
 }
 
 TEST_F(PrepareCeilingTest, BoundsRanksOfOneHostByTheMeanOneAndDevicesByTheMostLoaded) {

@@ -142,10 +142,10 @@ TEST_F(DecidePruningTest, SettlesNothingByABreakdownOfAnotherStep) {
 
 TEST_F(DecidePruningTest, KeepsWhatIsNeededWhatRanAndWhatHasNoCeiling) {
   Add("one-shot", "collectives.all_reduce", "one_shot");
-  Add("graph", "launch.graph", "full");
+  Add("dependent", "launch.dependent", "true");
   Expand();
   MeasureBaseline(OpCategory::kCollective, 0.001);
-  ASSERT_THAT(DecidePruning(results_).trials, SizeIs(1)) << "a graph has no ceiling";
+  ASSERT_THAT(DecidePruning(results_).trials, SizeIs(1)) << "dependent launches have no ceiling";
   EXPECT_EQ(DecidePruning(results_).trials[0].trial, 1u);
   results_.campaign.interventions[1].needs = {"one-shot"};
   EXPECT_THAT(DecidePruning(results_).trials, IsEmpty());

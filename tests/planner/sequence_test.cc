@@ -52,6 +52,32 @@ TEST(RecommendSequenceTest, HonoursExcludesAndPatchesOfTheSameField) {
   EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("a"));
 }
 
+TEST(RecommendSequenceTest, HoldsASweepToWhatItChose) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("set", 1.3, 1.3, 0);
+  builder.last().set = {{.path = "collectives.all_reduce", .value = "two_shot"}};
+  Intervention swept = builder.last();
+  swept.id = "swept";
+  swept.set.clear();
+  swept.try_values = {{"collectives.all_reduce", {"one_shot"}}};
+  builder.results().campaign.interventions.push_back(swept);
+  builder.AddTrial("swept", 0, "collectives.all_reduce=one_shot", 1000, 1.2, 0);
+  builder.AddTrial("swept", 1, "collectives.all_reduce=one_shot", 4000, 1.2, 0);
+  EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("set"));
+}
+
+TEST(RecommendSequenceTest, TakesAPatchThatSetsAnewWhatItNeedsHasSet) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("ground", 1.2, 1.2, 0);
+  builder.last().set = {{.path = "collectives.all_reduce", .value = "two_shot"}};
+  builder.Measured("over", 1.5, 1.5, 0);
+  builder.last().needs = {"ground"};
+  builder.last().set = {{.path = "collectives.all_reduce", .value = "one_shot"}};
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(Ids(ranking), ElementsAre("ground", "over"));
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, 1.5, 1e-9) << "as it was measured";
+}
+
 TEST(RecommendSequenceTest, BuildsWhatIsNeededFirstAndCountsItOnce) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("top", 1.5, 1.5, 0);
