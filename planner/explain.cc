@@ -54,8 +54,8 @@ ExplainedLine SpeedupLine(const Ranking& ranking, const RankedIntervention& one)
   return {
       "speedup in the mix",
       absl::StrFormat("%s at %.4g%% from %d pairs of %d launches; time shares are the campaign's",
-                      FigureText(*one.mix), 100 * ranking.interval_confidence, one.mix->num_pairs,
-                      one.mix->num_launches),
+                      FigureText(*one.mix), 100 * ranking.interval_confidence.value_or(0.8),
+                      one.mix->num_pairs, one.mix->num_launches),
       OriginText(one.mix->origin,
                  absl::StrCat(ToWord(one.fidelity), " fidelity; time shares assumed"))};
 }

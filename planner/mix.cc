@@ -14,8 +14,12 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
     return std::nullopt;
   }
   double time = 0;
-  double below = 0;  // Squared distance from the sum to its lower end.
+  // Distances from the sum to its ends: squares where errors are each point's own, and sums where a
+  // model is wrong at all points alike.
+  double below = 0;
   double above = 0;
+  double modelled_below = 0;
+  double modelled_above = 0;
   bool has_interval = true;
   SpeedupFigure mix;
   for (const MixPart& part : parts) {
@@ -23,8 +27,15 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
     const double ratio = 1 / part.speedup.estimate;
     time += share * ratio;
     if (part.speedup.low.has_value() && part.speedup.high.has_value()) {
-      below += std::pow(share * (ratio - 1 / *part.speedup.high), 2);
-      above += std::pow(share * (1 / *part.speedup.low - ratio), 2);
+      const double to_low = share * (ratio - 1 / *part.speedup.high);
+      const double to_high = share * (1 / *part.speedup.low - ratio);
+      if (part.speedup.origin == Origin::kMeasured) {
+        below += to_low * to_low;
+        above += to_high * to_high;
+      } else {
+        modelled_below += to_low;
+        modelled_above += to_high;
+      }
     } else {
       has_interval = false;
     }
@@ -36,8 +47,8 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
   }
   mix.estimate = 1 / time;
   if (has_interval) {
-    mix.low = 1 / (time + std::sqrt(above));
-    mix.high = 1 / (time - std::sqrt(below));
+    mix.low = 1 / (time + std::hypot(std::sqrt(above), modelled_above));
+    mix.high = 1 / (time - std::hypot(std::sqrt(below), modelled_below));
   }
   return mix;
 }

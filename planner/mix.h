@@ -17,8 +17,9 @@ struct MixPart {
 // The speedup of serving as a whole: 1 / sum(time_share * t_variant / t_baseline), with shares
 // taken relative to their sum. The points are measured apart, so the interval of the sum is made
 // from each part's distance to its own ends (the method of variance estimates recovery), which
-// keeps skewed intervals and cannot fall below zero. No interval when a part has none. Absent for
-// no parts.
+// keeps skewed intervals and cannot fall below zero. Distances of predicted points add up as they
+// are: a model that is wrong at one point is wrong at the next. No interval when a part has none.
+// Absent for no parts.
 std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts);
 
 // A part that runs the baseline as it is: exactly 1, with no doubt about it.

@@ -16,7 +16,8 @@ namespace {
 
 // Absent when some point that counts has no prediction.
 std::optional<SpeedupFigure> PredictMix(const SweepChoice& choice, const RankedIntervention& ranked,
-                                        CampaignPredictor& predictor) {
+                                        CampaignPredictor& predictor,
+                                        std::set<std::string>& notes) {
   std::vector<MixPart> parts;
   for (const PointResult& point : ranked.points) {
     const auto index = static_cast<size_t>(point.point_index);
@@ -28,6 +29,9 @@ std::optional<SpeedupFigure> PredictMix(const SweepChoice& choice, const RankedI
     const PredictedTrial predicted = predictor.Compare(trial->trial->spec);
     if (!predicted.speedup.has_value()) {
       return std::nullopt;
+    }
+    for (const std::string& note : predicted.notes) {
+      notes.insert(absl::StrCat(ranked.id, ": ", note));
     }
     parts.push_back({point.time_share, *predicted.speedup});
   }
@@ -57,12 +61,13 @@ void PredictMeasured(const RankingContext& context, ImportedRows* imported, Rank
     return;
   }
   bool any = false;
+  std::set<std::string> notes;
   for (RankedIntervention& one : ranking.interventions) {
     const SweepChoice* choice = ChoiceOfRanked(context, one.id);
     if (choice == nullptr || one.standing != Standing::kMeasured || !one.mix.has_value()) {
       continue;
     }
-    if (const auto predicted = PredictMix(*choice, one, *predictor)) {
+    if (const auto predicted = PredictMix(*choice, one, *predictor, notes)) {
       one.predicted_speedup = predicted->estimate;
       one.prediction_error = RelativeError(predicted->estimate, one.mix->estimate);
       any = true;
@@ -71,7 +76,6 @@ void PredictMeasured(const RankingContext& context, ImportedRows* imported, Rank
   if (!any) {
     return;
   }
-  std::set<std::string> notes;
   if (!completed.empty()) {
     notes.insert(completed);
   }

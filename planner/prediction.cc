@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "planner/cost/step_notes.h"
 
 namespace lastflop {
 namespace {
@@ -26,8 +27,14 @@ struct OpPair {
 // Of what no op shows (overlap, the host, drafts): nothing was fitted to it. An assumption.
 constexpr double kUnfittedSpread = 0.5;
 
-// How far the difference of the steps may be off; 0 when they are priced alike.
-double DifferenceSpread(const StepPrediction& baseline, const StepPrediction& variant) {
+// How far the difference of the steps may be off, 0 when they are priced alike; and where the
+// prices that make it are from.
+struct DifferenceDoubt {
+  double spread_us = 0;
+  Origin origin = Origin::kModelled;
+};
+
+DifferenceDoubt DoubtOf(const StepPrediction& baseline, const StepPrediction& variant) {
   std::map<std::string, OpPair> ops;
   for (const PredictedOp& op : baseline.ops) {
     ops[op.op].baseline = &op;
@@ -35,19 +42,37 @@ double DifferenceSpread(const StepPrediction& baseline, const StepPrediction& va
   for (const PredictedOp& op : variant.ops) {
     ops[op.op].variant = &op;
   }
+  DifferenceDoubt doubt;
   double sum = 0;
   double rest_us = variant.step.us - baseline.step.us;
   for (const auto& [name, pair] : ops) {
     const bool is_same = pair.baseline != nullptr && pair.variant != nullptr &&
                          pair.baseline->time.us == pair.variant->time.us;
     if (!is_same) {
+      for (const PredictedOp* op : {pair.baseline, pair.variant}) {
+        if (op != nullptr) {
+          doubt.origin = std::max(doubt.origin, op->time.origin);
+        }
+      }
       sum += pair.baseline != nullptr ? Spread(pair.baseline->time) : 0;
       sum += pair.variant != nullptr ? Spread(pair.variant->time) : 0;
       rest_us += pair.baseline != nullptr ? pair.baseline->time.us : 0;
       rest_us -= pair.variant != nullptr ? pair.variant->time.us : 0;
     }
   }
-  return std::sqrt(sum) + kUnfittedSpread * std::abs(rest_us);
+  doubt.spread_us = std::sqrt(sum) + kUnfittedSpread * std::abs(rest_us);
+  return doubt;
+}
+
+// The changed fields that no curve prices, whatever else the patch changes.
+std::string PathsWithoutACurve(const TrialSpec& spec) {
+  std::vector<std::string> paths;
+  for (const PlanDifference& one : DiffPlans(spec.baseline, spec.variant)) {
+    if (!HasACurve(one.path, one.from) || !HasACurve(one.path, one.to)) {
+      paths.push_back(absl::StrCat(one.path, " (", one.from, " to ", one.to, ")"));
+    }
+  }
+  return absl::StrJoin(paths, ", ");
 }
 
 std::string ChangedPaths(const TrialSpec& spec) {
@@ -104,10 +129,20 @@ PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
     trial.reason = absl::StrCat("no prediction of the baseline: ", baseline.status().message());
     return trial;
   }
+  if (const std::string unseen = PathsWithoutACurve(spec); !unseen.empty()) {
+    trial.reason =
+        absl::StrCat("the cost model does not see what ", unseen, " changes: measure it");
+    return trial;
+  }
   const absl::StatusOr<StepPrediction> variant = predictor_.Predict(spec.variant, point, options);
   if (!variant.ok()) {
     trial.reason = absl::StrCat("no prediction: ", variant.status().message());
     return trial;
+  }
+  for (const std::string& note : variant->notes) {
+    if (std::find(baseline->notes.begin(), baseline->notes.end(), note) == baseline->notes.end()) {
+      trial.notes.push_back(note);
+    }
   }
   const double tokens = variant->tokens_per_step / baseline->tokens_per_step;
   trial.baseline_us = baseline->step.us;
@@ -120,11 +155,12 @@ PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
                                 " changes: measure it");
     return trial;
   }
-  const double spread = DifferenceSpread(*baseline, *variant) / tokens;
+  const DifferenceDoubt doubt = DoubtOf(*baseline, *variant);
+  const double spread = doubt.spread_us / tokens;
   SpeedupFigure figure{.estimate = trial.baseline_us / trial.variant_us,
                        .low = trial.baseline_us / (trial.variant_us + spread),
                        .high = {},
-                       .origin = Origin::kModelled};
+                       .origin = doubt.origin};
   if (spread < trial.variant_us) {
     figure.high = trial.baseline_us / (trial.variant_us - spread);
   } else {

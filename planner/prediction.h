@@ -24,6 +24,8 @@ struct PredictedTrial {
   double baseline_tokens_per_s = 0;
   double variant_tokens_per_s = 0;
   std::string reason;
+  std::vector<std::string>
+      notes;  // What pricing the variant takes for granted, beyond the baseline.
 };
 
 struct PredictedBaseline {
@@ -42,8 +44,9 @@ class CampaignPredictor {
   // The campaign's baseline at a point. Errors as StepPredictor::Predict.
   absl::StatusOr<PredictedBaseline> Baseline(int point_index);
 
-  // No speedup where the model cannot price a plan, or prices both alike: it does not see what the
-  // patch changes, which is not the same as no effect.
+  // No speedup where the model cannot price a plan, where the patch changes a field without a
+  // curve, or where both are priced alike: it does not see what the patch changes, which is not the
+  // same as no effect.
   PredictedTrial Compare(const TrialSpec& spec);
 
  private:

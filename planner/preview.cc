@@ -184,6 +184,9 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   std::vector<PredictedTrial> predicted;
   for (const PooledTrial& trial : context.trials) {
     predicted.push_back(predictor.Compare(trial.trial->spec));
+    for (const std::string& note : predicted.back().notes) {
+      notes.push_back(absl::StrCat(trial.trial->spec.intervention_id, ": ", note));
+    }
   }
   for (size_t i = 0; i < baselines.size(); ++i) {
     context.baseline_trials.push_back(nullptr);

@@ -114,18 +114,26 @@ Section SequenceSection(const Ranking& ranking) {
   return section;
 }
 
+std::string IntervalNote(const Ranking& ranking) {
+  if (!ranking.interval_confidence.has_value() || !ranking.confidence.has_value()) {
+    return "Intervals are of the cost model's error, meant to hold four measurements of five; "
+           "nothing here is measured";
+  }
+  return absl::StrFormat(
+      "Each interval holds at %.4g%%, so that the verdicts of all comparisons hold together at "
+      "%.4g%%",
+      100 * *ranking.interval_confidence, 100 * *ranking.confidence);
+}
+
 Section RankingSection(const Ranking& ranking) {
   Section section{
       .id = "ranking",
       .title = "Ranking",
-      .note = absl::StrCat("Order: ", ranking.order_note, ". Each interval holds at ",
-                           absl::StrFormat("%.4g%%", 100 * ranking.interval_confidence),
-                           ", so that the verdicts of all comparisons hold together at ",
-                           absl::StrFormat("%.4g%%", 100 * ranking.confidence),
+      .note = absl::StrCat("Order: ", ranking.order_note, ". ", IntervalNote(ranking),
                            "; the minimum effect is ",
                            absl::StrFormat("%.4g%%", 100 * ranking.min_effect),
-                           ". \"Place held\" is the share of draws of efforts and speedups within "
-                           "their intervals that leave a place as it is."),
+                           ". \"Place held\" is the share of draws of efforts and proven speedups "
+                           "within their intervals that leave a place as it is."),
       .table = {},
       .items = {}};
   section.table.columns = {
@@ -230,8 +238,8 @@ Section BreakdownSection(const Ranking& ranking) {
     return section;
   }
   section.note = absl::StrCat(
-      "The baseline's average step over the mix takes ", FormatNumber(ranking.breakdown_step_us),
-      " us; time that no op claims is host. ",
+      "The baseline's step takes ", FormatNumber(ranking.breakdown_step_us),
+      " us as profiled, averaged over the mix; time that no op claims is host. ",
       ranking.rounds.size() > 1 ? "What accepted interventions make of it is under Rounds."
                                 : "After: n/a until a stack is measured.");
   section.table.columns = {{"category", false, 0}, {"us", true, 0}, {"share", true, 0}};
@@ -280,7 +288,7 @@ std::string WhyNot(const RankedIntervention& one) {
 
 Section WhyNotSection(const Ranking& ranking) {
   Section section{.id = "why-not",
-                  .title = "What will not help, and why",
+                  .title = "What will not help or is not proven to, and why",
                   .note = "",
                   .table = {},
                   .items = {}};

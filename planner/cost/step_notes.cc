@@ -1,5 +1,6 @@
 #include "planner/cost/step_notes.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -26,6 +27,23 @@ void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) 
 }
 
 }  // namespace
+
+bool HasACurve(absl::string_view path, absl::string_view value) {
+  if (path == "moe.kernel") {
+    return value == "grouped" || value == "fused";
+  }
+  if (path == "overlap") {
+    return value != "prefill_decode";
+  }
+  for (const absl::string_view prefix :
+       {"moe.tile_order", "moe.group_m", "moe.l2_pin", "moe.cache_hint", "collectives.nccl",
+        "launch.dependent", "process.env"}) {
+    if (absl::StartsWith(path, prefix)) {
+      return false;
+    }
+  }
+  return true;
+}
 
 std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
                                  const MachineRates& rates, const OpCurves& curves) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/machine.h"
 #include "common/plan.h"
 #include "planner/cost/op_curves.h"
@@ -13,5 +14,9 @@ namespace lastflop {
 // unknown peaks, and plan fields that no curve knows and that are taken to change nothing.
 std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
                                  const MachineRates& rates, const OpCurves& curves);
+
+// Whether the model prices a field at this value at all (`value` as common/plan_fields.cc writes
+// it): kernels nobody has measured, tile orders, pins, tuning of others' libraries it does not.
+bool HasACurve(absl::string_view path, absl::string_view value);
 
 }  // namespace lastflop

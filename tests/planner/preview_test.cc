@@ -75,7 +75,44 @@ TEST_F(PreviewCampaignTest, SaysWhatTheModelDoesNotSeeInsteadOfOne) {
   const RankedIntervention tiles = Find(Preview(), "tiles");
   EXPECT_EQ(tiles.standing, Standing::kNotRun);
   EXPECT_FALSE(tiles.mix.has_value());
-  EXPECT_THAT(tiles.reason, HasSubstr("does not see what moe.tile_order changes"));
+  EXPECT_THAT(tiles.reason,
+              HasSubstr("does not see what moe.tile_order (row_major to column_major) changes"));
+}
+
+TEST_F(PreviewCampaignTest, PricesNoKernelThatNobodyMeasured) {
+  for (const char* kernel : {"plugin:magic", "reference", "cutlass"}) {
+    Add(kernel, "moe.kernel", kernel);
+    // Nor one beside something that it does see.
+    campaign_.interventions.back().set.push_back({"moe.weights", "int4_g32"});
+    const RankedIntervention one = Find(Preview(), kernel);
+    EXPECT_EQ(one.standing, Standing::kNotRun) << kernel;
+    EXPECT_THAT(one.reason, HasSubstr("does not see what moe.kernel (grouped to"));
+  }
+}
+
+TEST_F(PreviewCampaignTest, SaysWhatItsVariantsTakeForGranted) {
+  Add("norm", "collectives.fuse_norm", "true");
+  EXPECT_THAT(Preview().assumptions, testing::Contains(HasSubstr("norm: fused collectives: 30%")));
+}
+
+TEST_F(PreviewCampaignTest, IsNoSurerOfOnePointThatIsWrittenAsTwenty) {
+  Add("draft", "decode.speculative.draft_tokens", "2");
+  const SpeedupFigure one = *Find(Preview(), "draft").mix;
+  const Point point = campaign_.points[0];
+  campaign_.points.assign(20, point);
+  for (size_t i = 0; i < 20; ++i) {
+    campaign_.points[i].context += static_cast<int64_t>(i);
+    campaign_.points[i].time_share = 0.05;
+  }
+  const SpeedupFigure twenty = *Find(Preview(), "draft").mix;
+  EXPECT_NEAR(*twenty.low, *one.low, 0.01);
+  EXPECT_NEAR(*twenty.high, *one.high, 0.01);
+}
+
+TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
+  const Ranking ranking = Preview();
+  EXPECT_FALSE(ranking.confidence.has_value());
+  EXPECT_FALSE(ranking.interval_confidence.has_value());
 }
 
 TEST_F(PreviewCampaignTest, PrunesByPredictedCeilingsUnlessToldNotTo) {

@@ -90,7 +90,7 @@ TEST_F(RankRoundsTest, TheSequenceIsWhatWasAcceptedWithItsMeasuredStack) {
 
 TEST_F(RankRoundsTest, EveryComparisonOfEveryRoundIsInOneFamily) {
   player_.Stage();
-  const double one_round = MakeRanking(player_.results()).interval_confidence;
+  const double one_round = *MakeRanking(player_.results()).interval_confidence;
   player_.Play();
   const JudgedRounds judged = JudgeRounds(player_.results(), {});
   EXPECT_EQ(judged.rounds[0].ranking.interval_confidence,

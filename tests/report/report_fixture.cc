@@ -230,6 +230,8 @@ Ranking ExampleRanking() {
   ranking.state = CampaignState::kDone;
   ranking.answer =
       "Build fused-moe first: 1.213x (1.204 to 1.222) in the mix for 24 engineer-hours.";
+  ranking.confidence = 0.95;
+  ranking.interval_confidence = 0.95;
   ranking.order_note =
       "by expected net gain in GPU-hours; a speedup that is not proven counts as 1";
   ranking.sequence = {{.id = "fused-moe",
