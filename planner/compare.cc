@@ -9,6 +9,7 @@
 #include "planner/pool.h"
 #include "stats/estimate.h"
 #include "stats/multiplicity.h"
+#include "stats/throttle.h"
 
 namespace lastflop {
 namespace {
@@ -40,11 +41,10 @@ double Variance(const std::vector<double>& values) {
 LogTime TimeOf(const PooledTrial& trial) {
   const bool is_baseline = trial.trial->spec.intervention_id == kBaselineId;
   std::map<int, std::vector<double>> launches;
-  for (const Pair& pair : trial.pairs) {
-    if (!pair.throttled) {
-      launches[pair.launch].push_back(is_baseline ? (pair.baseline_us + pair.variant_us) / 2
-                                                  : pair.variant_us);
-    }
+  // As estimates do: beyond the cap throttled pairs count, for the device runs like that.
+  for (const Pair& pair : DropThrottled(trial.pairs, EstimateOptions{}.max_dropped_share).pairs) {
+    launches[pair.launch].push_back(is_baseline ? (pair.baseline_us + pair.variant_us) / 2
+                                                : pair.variant_us);
   }
   LogTime time;
   if (launches.empty()) {

@@ -7,8 +7,9 @@
 
 namespace lastflop {
 
-// Ratio of mean times, baseline over variant, of every trial that has accepted pairs which were not
-// throttled: a first impression for lists, without an interval. By trial_id.
+// Ratio of mean times, baseline over variant, of every trial that has accepted pairs: the estimate
+// of stats/estimate.h (launches weigh the same, throttled pairs are dropped up to the cap) without
+// its interval. By trial_id.
 std::map<std::string, double> TrialSpeedups(const CampaignResults& results);
 
 }  // namespace lastflop

@@ -5,8 +5,10 @@
 #include <iterator>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/row_agreement.h"
 #include "planner/cost/units.h"
 
 namespace lastflop {
@@ -84,7 +86,9 @@ absl::StatusOr<AllReducePredictor> AllReducePredictor::Create(
       group->kernel = row.kernel;
       group->system = system;
     }
-    group->ranks[row.gpus][row.bytes] = *row.latency_us;
+    std::vector<double>& repeats = group->repeats[{row.gpus, row.bytes}];
+    repeats.push_back(std::log(*row.latency_us));
+    group->ranks[row.gpus][row.bytes] = AgreementOf(repeats).us;
   }
   return predictor;
 }
@@ -114,9 +118,14 @@ absl::StatusOr<RowPrediction> AllReducePredictor::Predict(const AllReduceRow& ro
     const auto above = nearest->ranks.lower_bound(row.gpus);
     if (above != nearest->ranks.end() && above->first == row.gpus) {
       prediction.us = AtSize(above->second, row.bytes);
-      const bool is_same = above->second.count(row.bytes) > 0;
-      prediction.origin = is_same ? "measured" : "interpolated";
-      scatter = is_same ? 0.03 : 0.07;
+      const auto repeats = nearest->repeats.find({row.gpus, row.bytes});
+      prediction.origin = "interpolated";
+      scatter = 0.07;
+      if (repeats != nearest->repeats.end()) {
+        const RowAgreement agreement = AgreementOf(repeats->second);
+        prediction.origin = agreement.origin;
+        scatter = agreement.scatter;
+      }
     } else if (above != nearest->ranks.end() && above != nearest->ranks.begin()) {
       const auto below = std::prev(above);
       const auto place = [](int64_t ranks) { return std::log2(static_cast<double>(ranks)); };
@@ -147,12 +156,12 @@ absl::StatusOr<RowPrediction> AllReducePredictor::Predict(const AllReduceRow& ro
   }
   // The least any algorithm sends, at the link's rate.
   prediction.floor_us = TransferMicros(*system, row.gpus, row.bytes);
-  if (prediction.origin != "measured") {
+  if (!absl::StartsWith(prediction.origin, "measured")) {
     prediction.us = std::max(prediction.us, prediction.floor_us);
   }
   prediction.low_us = prediction.us * std::exp(-kEighty * scatter);
   prediction.high_us = prediction.us * std::exp(kEighty * scatter);
-  if (prediction.origin != "measured") {
+  if (!absl::StartsWith(prediction.origin, "measured")) {
     prediction.low_us = std::max(prediction.low_us, prediction.floor_us);
   }
   return prediction;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,10 +28,12 @@ class AllReducePredictor {
 
  private:
   using Sizes = std::map<double, double>;  // us by bytes, of one rank count.
+  using Repeats = std::map<std::pair<int64_t, double>, std::vector<double>>;  // Log us.
   struct Group {
     std::string kernel;
     const SystemSpec* system = nullptr;
     std::map<int64_t, Sizes> ranks;
+    Repeats repeats;  // What `ranks` is the mean of.
   };
 
   std::vector<Group> groups_;

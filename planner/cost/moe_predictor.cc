@@ -10,13 +10,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/cost/row_agreement.h"
 #include "planner/cost/units.h"
 
 namespace lastflop {
 namespace {
 
-constexpr double kShrink = 0.5;  // Samples' worth of doubt about a residual nearby.
-constexpr double kLeastScatter = 0.03;
+constexpr double kShrink = 0.5;                 // Samples' worth of doubt about a residual nearby.
 constexpr double kExtrapolationScatter = 0.06;  // Where no sample is near.
 constexpr double kPriorScatter = 0.4;
 // Lengths over which residuals fade, in logarithms of: tokens, pairs an expert, bytes, width, tiles
@@ -89,7 +89,7 @@ absl::StatusOr<MoePredictor> MoePredictor::Create(const std::vector<MoeLayerRow>
     // The 80% quantile, pulled up where few rows say little.
     const double quantile = sizes[sizes.size() * 8 / 10];
     group.scatter =
-        std::max(quantile / kEighty, kLeastScatter) + 0.2 / static_cast<double>(sizes.size());
+        std::max(quantile / kEighty, kMeasuredScatter) + 0.2 / static_cast<double>(sizes.size());
   }
   return predictor;
 }
@@ -112,6 +112,7 @@ MoePredictor::Correction MoePredictor::CorrectionFor(const Group& group, const M
   const Features features = FeaturesOf(row, work);
   Correction correction;
   double sum = 0;
+  bool has_version = false;
   for (const Sample& sample : group.samples) {
     double squares = 0;
     for (size_t i = 0; i < kNumFeatures; ++i) {
@@ -125,7 +126,15 @@ MoePredictor::Correction MoePredictor::CorrectionFor(const Group& group, const M
     correction.weight += weight;
     sum += weight * sample.residual;
     if (KeyOf(sample.row) == KeyOf(row)) {
-      correction.same = &sample;
+      const bool is_version =
+          sample.row.framework == row.framework && sample.row.version == row.version;
+      if (is_version && !has_version) {
+        correction.same_log_us.clear();  // The very version says more than others.
+      }
+      if (is_version || !has_version) {
+        correction.same_log_us.push_back(std::log(*sample.row.latency_us));
+      }
+      has_version = has_version || is_version;
     }
   }
   correction.log_factor = sum / (correction.weight + kShrink);
@@ -140,10 +149,11 @@ RowPrediction MoePredictor::PredictFrom(const Group& group, const MoeLayerRow& r
   const double distance = Distance(group, row, *work.system);
   if (distance == 0) {
     const Correction correction = CorrectionFor(group, row, work);
-    if (correction.same != nullptr) {
-      prediction.us = *correction.same->row.latency_us;
-      prediction.origin = "measured";
-      scatter = kLeastScatter;
+    if (!correction.same_log_us.empty()) {
+      const RowAgreement agreement = AgreementOf(correction.same_log_us);
+      prediction.us = agreement.us;
+      prediction.origin = agreement.origin;
+      scatter = agreement.scatter;
     } else {
       prediction.us *= std::exp(correction.log_factor);
       const bool is_near = correction.weight > kShrink;
@@ -191,7 +201,8 @@ absl::StatusOr<RowPrediction> MoePredictor::Predict(const MoeLayerRow& row) cons
     prediction = PredictFrom(adapted, row, work);
   }
   prediction.floor_us = MoeFloorMicros(work);
-  if (prediction.origin != "measured") {  // A measurement below the floor is shown as it is.
+  if (!absl::StartsWith(prediction.origin,
+                        "measured")) {  // A measurement below the floor is shown as it is.
     prediction.us = std::max(prediction.us, prediction.floor_us);
     prediction.low_us = std::max(prediction.low_us, prediction.floor_us);
   }

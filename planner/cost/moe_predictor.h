@@ -43,8 +43,8 @@ class MoePredictor {
   };
   struct Correction {
     double log_factor = 0;
-    double weight = 0;             // Of the samples nearby.
-    const Sample* same = nullptr;  // The row itself, when it is among them.
+    double weight = 0;                // Of the samples nearby.
+    std::vector<double> same_log_us;  // Of the row itself, when it is among them; often one.
   };
 
   static Features FeaturesOf(const MoeLayerRow& row, const MoeWork& work);

@@ -69,6 +69,23 @@ TEST(CompareCampaignsTest, TakesOneSlowLaunchForNoise) {
   EXPECT_EQ(comparison.num_regressions, 0);
 }
 
+TEST(CompareCampaignsTest, ComparesDevicesThatAlwaysThrottleAsTheyRun) {
+  const auto throttle = [](CampaignBuilder& builder) {
+    for (AttemptRecord& attempt : builder.results().attempts) {
+      for (PairSample& sample : attempt.result.samples) {
+        sample.pair.throttled = true;
+      }
+    }
+  };
+  CampaignBuilder a;
+  a.Baseline(1000);
+  throttle(a);
+  CampaignBuilder b;
+  b.Baseline(3000);
+  throttle(b);
+  EXPECT_EQ(CompareCampaigns(Side(a), Side(b)).num_regressions, 2);
+}
+
 TEST(CompareCampaignsTest, CountsWhatBTriedInVainAndNotWhatItDidNotTry) {
   CampaignBuilder a;
   a.Baseline(1000).Measured("broken", 1.2, 1.2).Measured("left-out", 1.1, 1.1);

@@ -35,6 +35,27 @@ TEST(MoePredictorTest, FindsTheCurveThatMadeTheRowsFromHalfOfThem) {
   EXPECT_LT(WorstError(*predictor, held_out), 0.08);
 }
 
+// Two versions of a framework, say: the last one read is no more right than the first.
+TEST(MoePredictorTest, ShowsRowsThatContradictEachOther) {
+  std::vector<MoeLayerRow> rows = SyntheticCalibration("h200_sxm");
+  MoeLayerRow row = rows[0];
+  row.latency_us = 2 * *rows[0].latency_us;
+  rows.push_back(row);
+  const auto predictor = MoePredictor::Create(rows);
+  ASSERT_TRUE(predictor.ok());
+  const auto both = predictor->Predict(rows[0]);
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->origin, "measured: 2 rows that differ by 100%");
+  EXPECT_LE(both->low_us, *rows[0].latency_us);
+  EXPECT_GE(both->high_us, *row.latency_us);
+  // Rows of the version that is asked for say more.
+  rows.back().version = "other";
+  const auto versions = MoePredictor::Create(rows);
+  ASSERT_TRUE(versions.ok());
+  EXPECT_DOUBLE_EQ(versions->Predict(rows[0])->us, *rows[0].latency_us);
+  EXPECT_DOUBLE_EQ(versions->Predict(rows.back())->us, *row.latency_us);
+}
+
 TEST(MoePredictorTest, BorrowsAnotherSystemAndSaysSoWithAWiderInterval) {
   const auto predictor = MoePredictor::Create(SyntheticCalibration("h200_sxm"));
   ASSERT_TRUE(predictor.ok());
