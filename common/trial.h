@@ -74,7 +74,7 @@ struct AttemptResult {
   std::string attempt_id;
   std::string trial_id;
   int launch = 0;
-  std::optional<Failure> failure;  // Set: no samples are valid.
+  std::optional<Failure> failure;  // Set: the samples are kept and count for nothing.
   std::vector<PairSample> samples;
   CheckResult check_before;
   CheckResult check_after;

@@ -50,7 +50,7 @@ std::vector<const AttemptRecord*> AttemptsAt(std::span<const PooledTrial> trials
       continue;
     }
     for (const AttemptRecord* attempt : trial.attempts) {
-      if (!attempt->result.samples.empty()) {
+      if (!attempt->result.samples.empty() && !attempt->result.failure.has_value()) {
         attempts.push_back(attempt);
       }
     }

@@ -94,6 +94,9 @@ void AddRouting(PooledTrial& pooled) {
   double imbalance = 0;
   double count = 0;
   for (const AttemptRecord* attempt : pooled.attempts) {
+    if (attempt->result.failure.has_value()) {
+      continue;
+    }
     for (const PairSample& sample : attempt->result.samples) {
       unique_experts += sample.unique_experts;
       imbalance += sample.imbalance;

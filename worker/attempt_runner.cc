@@ -294,14 +294,15 @@ class AttemptRun {
     const double started_s = inputs_.now_s();
     bool goes_on = true;
     for (int64_t pair_index = 0; goes_on; ++pair_index) {
-      if (!SamplePair(pair_index) || !LeaderContinues(started_s, goes_on)) {
+      const bool ok = SamplePair(pair_index) && LeaderContinues(started_s, goes_on);
+      result_.sampling_s = inputs_.now_s() - started_s;
+      if (!ok) {
         return false;
       }
       if (pair_index % kProgressEveryPairs == 0) {
         inputs_.progress("sampling", pair_index + 1, SpeedupSoFar());
       }
     }
-    result_.sampling_s = inputs_.now_s() - started_s;
     return true;
   }
 
@@ -394,7 +395,6 @@ class AttemptRun {
     result_.data_seed = inputs_.launch.data_seed;
     result_.warm = inputs_.campaign.measure.warm;
     if (result_.failure.has_value()) {
-      result_.samples.clear();
       result_.breakdown.clear();
     }
     return std::move(result_);

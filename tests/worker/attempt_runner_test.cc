@@ -121,14 +121,15 @@ TEST_F(AttemptRunnerTest, GivesNoTimesForAWrongResult) {
   EXPECT_EQ(backend.num_runs, 0) << "timed although the check had failed";
 }
 
-TEST_F(AttemptRunnerTest, DropsTheSamplesWhenTheResultIsWrongAfterTiming) {
+TEST_F(AttemptRunnerTest, KeepsTheSamplesWhenTheResultIsWrongAfterTiming) {
   FakeBackend backend;
   Script(backend, FakeArmScript{.check_after_ok = false});
   const AttemptResult result = RunAlone(backend);
   ASSERT_TRUE(result.failure.has_value());
   EXPECT_EQ(result.failure->kind, FailureKind::kWrongResult);
   EXPECT_THAT(result.failure->message, HasSubstr("after timing"));
-  EXPECT_TRUE(result.samples.empty());
+  EXPECT_FALSE(result.samples.empty());
+  EXPECT_GT(result.sampling_s, 0);
 }
 
 TEST_F(AttemptRunnerTest, NamesWhatTheBackendCannotHonour) {
