@@ -9,6 +9,7 @@
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "coordinator/changes.h"
+#include "coordinator/lease.h"
 #include "coordinator/trial_rules.h"
 #include "planner/prune.h"
 #include "planner/rank.h"
@@ -103,6 +104,10 @@ absl::StatusOr<CampaignRun*> Engine::LoadRun(const std::string& campaign_id) {
       open.campaign_id = campaign_id;
       open.worker_ids = attempt.worker_ids;
       open.deadline = state.deadlines[attempt.result.attempt_id];
+      const size_t trial = run.trial_index.at(attempt.result.trial_id);
+      open.wall_grace =
+          WallGrace(run.results.campaign.measure, NeedsOf(run, run.results.trials[trial].spec),
+                    options_.attempt_deadline);
       open.expires = now + open.deadline + options_.deadline_slack;
       open.missing.insert(attempt.worker_ids.begin(), attempt.worker_ids.end());
       open.missing_until = now + std::max(options_.timeout, options_.reconnect);

@@ -99,8 +99,9 @@ class Engine {
     std::string campaign_id;
     std::string gang_key;  // Whose children it uses: the launch base.
     std::vector<std::string> worker_ids;
-    std::chrono::milliseconds deadline{0};  // From its start.
-    std::chrono::milliseconds expires{0};   // Monotonic: deadline and slack.
+    std::chrono::milliseconds deadline{0};    // From its start.
+    std::chrono::milliseconds wall_grace{0};  // From the end of budget.wall.
+    std::chrono::milliseconds expires{0};     // Monotonic: deadline and slack.
     // After a restart: members that have not come back with it, and until when they may.
     std::set<std::string> missing;
     std::chrono::milliseconds missing_until{0};
@@ -132,6 +133,8 @@ class Engine {
   absl::Status ExpireWorkers(const std::map<SessionId, std::chrono::milliseconds>& last_seen);
   absl::Status ExpireAttempts();
   absl::Status EndBudgets();
+  // What runs when the budget is used up may end, unless it takes so long that it hangs.
+  std::chrono::milliseconds GraceOfOpenAttempts(const CampaignRun& run) const;
   // Ends the campaign with DecideStop() and takes its open attempts from their workers.
   absl::Status Stop(CampaignRun& run, CampaignState campaign_state, TrialState trial_state,
                     const std::string& reason);

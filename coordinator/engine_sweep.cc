@@ -31,20 +31,6 @@ bool IsOverBudget(const CampaignRun& run, int64_t now_ms, std::chrono::milliseco
   return wall.has_value() && has_begun && now_ms - run.wall_from_ms >= (*wall + grace).count();
 }
 
-// What runs when the budget is used up may end, unless it takes so long that it hangs.
-milliseconds GraceOfOpenAttempts(const CampaignRun& run, const CoordinatorOptions& options) {
-  milliseconds grace{0};
-  for (const AttemptRecord& attempt : run.results.attempts) {
-    if (attempt.ended_at_ms == 0) {
-      const size_t trial = run.trial_index.at(attempt.result.trial_id);
-      grace = std::max(
-          grace, WallGrace(run.results.campaign.measure,
-                           NeedsOf(run, run.results.trials[trial].spec), options.attempt_deadline));
-    }
-  }
-  return grace;
-}
-
 }  // namespace
 
 absl::Status Engine::Sweep(const std::map<SessionId, std::chrono::milliseconds>& last_seen) {
@@ -109,7 +95,7 @@ absl::Status Engine::ExpireAttempts() {
 
 absl::Status Engine::EndBudgets() {
   for (CampaignRun* run : RunsByAge()) {
-    if (IsOverBudget(*run, clock_.NowMs(), GraceOfOpenAttempts(*run, options_))) {
+    if (IsOverBudget(*run, clock_.NowMs(), GraceOfOpenAttempts(*run))) {
       const std::string reason = absl::StrCat(
           "budget.wall of ", Seconds(*run->results.campaign.budget.wall), " is used up");
       LASTFLOP_RETURN_IF_ERROR(
@@ -117,6 +103,16 @@ absl::Status Engine::EndBudgets() {
     }
   }
   return absl::OkStatus();
+}
+
+milliseconds Engine::GraceOfOpenAttempts(const CampaignRun& run) const {
+  milliseconds grace{0};
+  for (const auto& [attempt_id, open] : open_) {
+    if (open.campaign_id == run.results.campaign_id) {
+      grace = std::max(grace, open.wall_grace);
+    }
+  }
+  return grace;
 }
 
 absl::Status Engine::GiveOutWork() {
@@ -145,9 +141,9 @@ absl::Status Engine::MakeLease(CampaignRun& run, const LeaseDecision& decision) 
   const std::string attempt_id = NextAttemptId(run, decision.trial);
   const std::string base = LaunchBase(run, decision);
   const std::string launch_key = absl::StrCat(base, "/", incarnation_, ".", generations_[base]);
-  const std::chrono::milliseconds deadline = AttemptDeadline(
-      run.results.campaign.measure, NeedsOf(run, run.results.trials[decision.trial].spec),
-      options_.attempt_deadline);
+  const MeasureOptions& measure = run.results.campaign.measure;
+  const AttemptNeeds needs = NeedsOf(run, run.results.trials[decision.trial].spec);
+  const milliseconds deadline = AttemptDeadline(measure, needs, options_.attempt_deadline);
   const std::vector<LeaseMessage> leases =
       MakeLeases(run, decision, attempt_id, launch_key, deadline);
   Change change{.campaign_id = run.results.campaign_id, .at_ms = clock_.NowMs()};
@@ -160,6 +156,7 @@ absl::Status Engine::MakeLease(CampaignRun& run, const LeaseDecision& decision) 
   open.gang_key = base;
   open.worker_ids = decision.worker_ids;
   open.deadline = deadline;
+  open.wall_grace = WallGrace(measure, needs, options_.attempt_deadline);
   open.expires = clock_.Monotonic() + deadline + options_.deadline_slack;
   for (size_t rank = 0; rank < decision.worker_ids.size(); ++rank) {
     WorkerEntry& worker = *workers_.Find(decision.worker_ids[rank]);
