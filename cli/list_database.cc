@@ -47,6 +47,7 @@ absl::StatusOr<std::vector<WorkerLine>> WorkersInDatabase(const std::string& db)
 absl::Status LogsInDatabase(const std::string& db, const std::string& source,
                             const std::function<void(const LogLine&)>& on_line) {
   LASTFLOP_ASSIGN_OR_RETURN(Database database, OpenNamed(db));
+  LASTFLOP_RETURN_IF_ERROR(WorkerStore(database).CheckLogSource(source));
   LASTFLOP_ASSIGN_OR_RETURN(
       const std::vector<LogLine> lines,
       WorkerStore(database).ReadLogs(source, /*after_index=*/0, WorkerStore::kKeptLogLines));

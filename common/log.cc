@@ -51,15 +51,20 @@ std::string Quoted(absl::string_view value) {
 
 }  // namespace
 
+std::string LogText(absl::string_view event, LogFields fields) {
+  std::string text = absl::StrCat("event=", Quoted(event));
+  for (const auto& [key, value] : fields) {
+    absl::StrAppend(&text, " ", key, "=", Quoted(value));
+  }
+  return text;
+}
+
 void Log(LogSeverity severity, absl::string_view event, LogFields fields) {
   if (severity < threshold.load(std::memory_order_relaxed)) {
     return;
   }
-  std::string line = absl::StrCat(UtcNow(), " ", Name(severity), " event=", Quoted(event));
-  for (const auto& [key, value] : fields) {
-    absl::StrAppend(&line, " ", key, "=", Quoted(value));
-  }
-  line.push_back('\n');
+  const std::string line =
+      absl::StrCat(UtcNow(), " ", Name(severity), " ", LogText(event, fields), "\n");
   // One write a line keeps the lines of several processes apart; nothing can be done about a
   // closed stderr.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());

@@ -14,6 +14,9 @@ enum class LogSeverity { kInfo, kWarning, kError };
 
 using LogFields = std::initializer_list<std::pair<absl::string_view, std::string>>;
 
+// What such a line says after its time and severity: `event=lease trial_id=t1`.
+std::string LogText(absl::string_view event, LogFields fields);
+
 void Log(LogSeverity severity, absl::string_view event, LogFields fields);
 
 // Lines under this severity are dropped. Default kInfo.

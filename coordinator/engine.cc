@@ -1,5 +1,7 @@
 #include "coordinator/engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -63,6 +65,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Database& database, const
                                                        EventBus& events) {
   std::unique_ptr<Engine> engine(new Engine(database, clock, options, events));
   LASTFLOP_RETURN_IF_ERROR(engine->Load());
+  LASTFLOP_RETURN_IF_ERROR(
+      engine->Say(LogSeverity::kInfo, "coordinator_started", {{"pid", absl::StrCat(getpid())}}));
   return engine;
 }
 

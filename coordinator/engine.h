@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/trial.h"
 #include "coordinator/campaign_run.h"
 #include "coordinator/event_bus.h"
@@ -146,6 +147,8 @@ class Engine {
   // How long what the connected workers cannot run waits for others.
   std::chrono::milliseconds GraceForWorkers() const;
 
+  // To this process' log and, for `lastflop logs coordinator`, to the database.
+  absl::Status Say(LogSeverity severity, absl::string_view event, LogFields fields);
   void Send(const WorkerEntry& worker, CoordinatorMessage message);
   CampaignRun* FindRun(const std::string& campaign_id);
   std::vector<CampaignRun*> RunsByAge();

@@ -60,7 +60,8 @@ absl::Status Engine::ExpireWorkers(
     workers_changed_at_ = now;
     const std::string reason =
         absl::StrCat("worker ", worker_id, " was silent for ", Seconds(silence));
-    Log(LogSeverity::kWarning, "worker_lost", {{"worker_id", worker_id}, {"reason", reason}});
+    LASTFLOP_RETURN_IF_ERROR(
+        Say(LogSeverity::kWarning, "worker_lost", {{"worker_id", worker_id}, {"reason", reason}}));
     LASTFLOP_RETURN_IF_ERROR(LoseAttemptsOf(worker, reason));
     LASTFLOP_RETURN_IF_ERROR(SaveWorker(worker));
   }

@@ -28,8 +28,9 @@ absl::Status Engine::Hello(SessionId session, const WorkerHello& hello) {
   const absl::StatusOr<std::string> worker_id =
       workers_.Accept(hello, session, clock_.Monotonic(), replaced);
   if (!worker_id.ok()) {
-    Log(LogSeverity::kWarning, "worker_refused",
-        {{"worker_id", hello.worker_id}, {"reason", std::string(worker_id.status().message())}});
+    LASTFLOP_RETURN_IF_ERROR(Say(
+        LogSeverity::kWarning, "worker_refused",
+        {{"worker_id", hello.worker_id}, {"reason", std::string(worker_id.status().message())}}));
     outgoing_.push_back(
         {.session = session, .message = RefusedMessage{std::string(worker_id.status().message())}});
     return absl::OkStatus();
@@ -39,11 +40,11 @@ absl::Status Engine::Hello(SessionId session, const WorkerHello& hello) {
   }
   WorkerEntry& worker = *workers_.Find(*worker_id);
   workers_changed_at_ = clock_.Monotonic();
-  Log(LogSeverity::kInfo, "worker_connected",
-      {{"worker_id", *worker_id},
-       {"device", hello.device},
-       {"host", hello.host_name},
-       {"pid", absl::StrCat(hello.pid)}});
+  LASTFLOP_RETURN_IF_ERROR(Say(LogSeverity::kInfo, "worker_connected",
+                               {{"worker_id", *worker_id},
+                                {"device", hello.device},
+                                {"host", hello.host_name},
+                                {"pid", absl::StrCat(hello.pid)}}));
   Send(worker,
        WelcomeMessage{
            .worker_id = *worker_id, .heartbeat = options_.heartbeat, .timeout = options_.timeout});
@@ -99,7 +100,8 @@ absl::Status Engine::Heartbeat(SessionId session, const std::vector<std::string>
   if (worker->is_lost) {
     worker->is_lost = false;
     workers_changed_at_ = clock_.Monotonic();
-    Log(LogSeverity::kInfo, "worker_rejoined", {{"worker_id", worker->row.worker_id}});
+    LASTFLOP_RETURN_IF_ERROR(
+        Say(LogSeverity::kInfo, "worker_rejoined", {{"worker_id", worker->row.worker_id}}));
     return SaveWorker(*worker);
   }
   return absl::OkStatus();
@@ -165,8 +167,9 @@ absl::Status Engine::HandleReport(WorkerEntry& worker, AttemptResult result) {
   }
   const std::vector<std::string>& members = attempt->worker_ids;
   if (std::count(members.begin(), members.end(), worker.row.worker_id) == 0) {
-    Log(LogSeverity::kWarning, "report_of_a_stranger",
-        {{"worker_id", worker.row.worker_id}, {"attempt_id", result.attempt_id}});
+    LASTFLOP_RETURN_IF_ERROR(
+        Say(LogSeverity::kWarning, "report_of_a_stranger",
+            {{"worker_id", worker.row.worker_id}, {"attempt_id", result.attempt_id}}));
     return absl::OkStatus();
   }
   // The lease says what it was an attempt at.
@@ -258,8 +261,8 @@ absl::Status Engine::Quarantine(WorkerEntry& worker, const std::string& reason) 
   worker.is_quarantined = true;
   worker.row.reason = reason;
   workers_changed_at_ = clock_.Monotonic();
-  Log(LogSeverity::kWarning, "worker_quarantined",
-      {{"worker_id", worker.row.worker_id}, {"reason", reason}});
+  LASTFLOP_RETURN_IF_ERROR(Say(LogSeverity::kWarning, "worker_quarantined",
+                               {{"worker_id", worker.row.worker_id}, {"reason", reason}}));
   return SaveWorker(worker);
 }
 
@@ -302,6 +305,19 @@ absl::Status Engine::WorkerLogs(SessionId session, std::vector<LogLine> lines) {
   return absl::OkStatus();
 }
 
+absl::Status Engine::Say(LogSeverity severity, absl::string_view event, LogFields fields) {
+  Log(severity, event, fields);
+  const absl::string_view word = severity == LogSeverity::kInfo      ? "info"
+                                 : severity == LogSeverity::kWarning ? "warning"
+                                                                     : "error";
+  LASTFLOP_RETURN_IF_ERROR(worker_store_.AppendLogs({{.at_ms = clock_.NowMs(),
+                                                      .source = kCoordinatorSource,
+                                                      .severity = std::string(word),
+                                                      .line = LogText(event, fields)}}));
+  events_.Notify();
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Disconnected(SessionId session) {
   WorkerEntry* worker = workers_.FindSession(session);
   if (worker == nullptr) {
@@ -309,7 +325,8 @@ absl::Status Engine::Disconnected(SessionId session) {
   }
   worker->session = 0;
   workers_changed_at_ = clock_.Monotonic();
-  Log(LogSeverity::kWarning, "worker_disconnected", {{"worker_id", worker->row.worker_id}});
+  LASTFLOP_RETURN_IF_ERROR(
+      Say(LogSeverity::kWarning, "worker_disconnected", {{"worker_id", worker->row.worker_id}}));
   // A process that is gone will not come back with its attempts; a broken stream may.
   if (worker->row.host_id == options_.host_id && !options_.is_process_alive(worker->row.pid)) {
     worker->is_lost = true;
@@ -334,7 +351,8 @@ absl::Status Engine::Lose(const std::string& attempt_id, AttemptState state,
     return absl::OkStatus();
   }
   CampaignRun& run = runs_.at(open->second.campaign_id);
-  Log(LogSeverity::kWarning, "attempt_lost", {{"attempt_id", attempt_id}, {"reason", reason}});
+  LASTFLOP_RETURN_IF_ERROR(
+      Say(LogSeverity::kWarning, "attempt_lost", {{"attempt_id", attempt_id}, {"reason", reason}}));
   LASTFLOP_RETURN_IF_ERROR(
       Commit(run, DecideLoss(run, attempt_id, state, reason, options_.max_lost_attempts, report,
                              clock_.NowMs())));

@@ -77,6 +77,9 @@ grpc::Status WatchLogs(grpc::ServerContext& context, const EventBus& events, Dat
                        const std::string& source, bool follow,
                        grpc::ServerWriter<v1::LogEntry>& writer) {
   WorkerStore store(database);
+  if (const absl::Status known = store.CheckLogSource(source); !known.ok()) {
+    return ToGrpcStatus(known);
+  }
   int64_t log_index = 0;
   while (!context.IsCancelled()) {
     const int64_t version = events.version();

@@ -44,6 +44,10 @@ absl::StatusOr<std::string> WorkerTable::Accept(const WorkerHello& hello, Sessio
         absl::StrCat("the worker's machine cannot be read: ", machine.status().message()));
   }
   const std::string worker_id = hello.worker_id.empty() ? NameFor(hello) : hello.worker_id;
+  if (worker_id == kCoordinatorSource) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--id ", worker_id, " is the coordinator's own in the logs: choose another"));
+  }
   WorkerEntry* known = Find(worker_id);
   if (known != nullptr && !IsGone(*known, hello, now)) {
     return absl::AlreadyExistsError(

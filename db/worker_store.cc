@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "db/report_rows.h"
 
@@ -25,6 +27,9 @@ constexpr absl::string_view kInsertLog =
 constexpr absl::string_view kSelectLogs = R"sql(
     SELECT log_index, at_ms, source, severity, line FROM logs
      WHERE log_index > ?2 AND (?1 = '' OR source = ?1) ORDER BY log_index LIMIT ?3)sql";
+
+constexpr absl::string_view kSelectLogSources = R"sql(
+    SELECT ?1 UNION SELECT worker_id FROM workers UNION SELECT source FROM logs ORDER BY 1)sql";
 
 constexpr absl::string_view kTrimLogs = R"sql(
     DELETE FROM logs WHERE log_index <= (SELECT max(log_index) FROM logs) - ?1)sql";
@@ -94,6 +99,26 @@ absl::StatusOr<std::vector<LogLine>> WorkerStore::ReadLogs(const std::string& so
                      .source = rows.Text(2),
                      .severity = rows.Text(3),
                      .line = rows.Text(4)});
+  }
+}
+
+absl::Status WorkerStore::CheckLogSource(const std::string& source) {
+  if (source.empty()) {
+    return absl::OkStatus();
+  }
+  LASTFLOP_ASSIGN_OR_RETURN(Statement rows, database_.Prepare(kSelectLogSources));
+  rows.Bind(kCoordinatorSource);
+  std::vector<std::string> known;
+  while (true) {
+    LASTFLOP_ASSIGN_OR_RETURN(const bool has_row, rows.Step());
+    if (!has_row) {
+      return absl::NotFoundError(
+          absl::StrCat("logs of \"", source, "\": there are logs of ", absl::StrJoin(known, ", ")));
+    }
+    known.push_back(rows.Text(0));
+    if (known.back() == source) {
+      return absl::OkStatus();
+    }
   }
 }
 

@@ -36,6 +36,9 @@ struct LogLine {
   std::string line;
 };
 
+// The source of the coordinator's own lines; no worker has this id.
+inline constexpr char kCoordinatorSource[] = "coordinator";
+
 // Workers and log lines. Not thread-safe; errors as Database.
 class WorkerStore {
  public:
@@ -53,6 +56,9 @@ class WorkerStore {
   // Lines after `after_index` of one source ("" for all), oldest first, at most `limit`.
   absl::StatusOr<std::vector<LogLine>> ReadLogs(const std::string& source, int64_t after_index,
                                                 int limit);
+  // NotFound for a source that is no worker, has no lines and is not the coordinator: the message
+  // names those that are. "" is all of them.
+  absl::Status CheckLogSource(const std::string& source);
   absl::Status TrimLogs();
 
  private:

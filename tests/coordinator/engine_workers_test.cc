@@ -245,6 +245,18 @@ TEST_F(EngineWorkersTest, WhatEveryWorkerRefusesIsLostOutWithTheReason) {
   EXPECT_THAT(Results(id).trials[0].reason, HasSubstr("hash differs"));
 }
 
+TEST_F(EngineWorkersTest, TheCoordinatorsOwnLinesAreAmongTheLogs) {
+  const SessionId w0 = Connect("w0");
+  ASSERT_TRUE(engine_->Disconnected(w0).ok());
+  const auto lines = WorkerStore(*database_).ReadLogs("coordinator", 0, 10);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  ASSERT_EQ(lines->size(), 3u);
+  EXPECT_THAT((*lines)[0].line, HasSubstr("event=coordinator_started pid="));
+  EXPECT_THAT((*lines)[1].line, HasSubstr("event=worker_connected worker_id=w0 device=cpu:"));
+  EXPECT_EQ((*lines)[2].line, "event=worker_disconnected worker_id=w0");
+  EXPECT_EQ((*lines)[2].severity, "warning");
+}
+
 TEST_F(EngineWorkersTest, AReportOfAStrangerChangesNothing) {
   const std::string id = Submit(SomeCampaignOf(0));
   const SessionId w0 = Connect("w0");

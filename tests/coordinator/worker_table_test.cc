@@ -47,6 +47,10 @@ TEST_F(WorkerTableTest, RefusesASecondLiveWorkerWithTheSameId) {
   EXPECT_EQ(table_.Find("w0")->row.pid, 1);
 }
 
+TEST_F(WorkerTableTest, RefusesTheCoordinatorsOwnName) {
+  EXPECT_EQ(Accept(HelloOf("coordinator", 1)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(WorkerTableTest, TakesInARestartedWorkerAtOnceWhenItsOldProcessIsGone) {
   ASSERT_TRUE(Accept(HelloOf("w0", 1)).ok());
   alive_.erase(1);

@@ -40,6 +40,12 @@ TEST(WorkerStoreTest, ReadsLogLinesBySourceInPages) {
   ASSERT_EQ(rest->size(), 1u);
   EXPECT_EQ((*rest)[0].severity, "error");
   EXPECT_EQ(store.ReadLogs("", 0, 10)->size(), 3u);
+  EXPECT_TRUE(store.CheckLogSource("").ok());
+  EXPECT_TRUE(store.CheckLogSource("w1").ok());
+  EXPECT_TRUE(store.CheckLogSource("coordinator").ok()) << "though it has said nothing yet";
+  const absl::Status unknown = store.CheckLogSource("w7");
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(unknown.message(), "logs of \"w7\": there are logs of coordinator, w0, w1");
   EXPECT_TRUE(store.TrimLogs().ok());
   EXPECT_EQ(store.ReadLogs("", 0, 10)->size(), 3u);
 }
