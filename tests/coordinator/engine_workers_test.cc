@@ -90,7 +90,7 @@ TEST_F(EngineWorkersTest, ALongKernelAloneNeverLosesItsWorker) {
   const std::string id = Submit(SomeCampaignOf(0));
   const SessionId w0 = Connect("w0");
   const std::string attempt_id = NextLease(w0).attempt.attempt_id;
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 30; ++i) {
     BeSilentFor(options_.timeout / 2);
     ASSERT_TRUE(engine_->Heartbeat(w0, {attempt_id}).ok());
     Sweep();
