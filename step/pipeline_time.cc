@@ -6,26 +6,20 @@
 
 namespace lastflop {
 
-double PipelineMicros(const std::vector<std::vector<double>>& pass_us, PipelineEnd end) {
-  const size_t micro_batches = pass_us.front().size();
-  std::vector<double> free_at(pass_us.size(), 0);  // By stage.
+double PipelineMicros(const StagePasses& filling, const StagePasses& passes) {
+  const size_t micro_batches = passes.front().size();
+  std::vector<double> free_at(passes.size(), 0);   // By stage.
   std::vector<double> token_at(micro_batches, 0);  // By micro-batch.
-  // A step after one that filled the pipeline: with equal passes it takes as long as all later
-  // ones.
-  const int num_steps = end == PipelineEnd::kReturnsTokens ? 2 : 1;
-  double begin = 0;
-  for (int step = 0; step < num_steps; ++step) {
-    begin = step == 0 ? 0 : token_at.back();
+  const auto go_through = [&](const StagePasses& step) {
     for (size_t j = 0; j < micro_batches; ++j) {
-      double at = token_at[j];
-      for (size_t stage = 0; stage < pass_us.size(); ++stage) {
-        at = std::max(at, free_at[stage]) + pass_us[stage][j];
-        free_at[stage] = at;
+      for (size_t stage = 0; stage < step.size(); ++stage) {
+        token_at[j] = free_at[stage] = std::max(token_at[j], free_at[stage]) + step[stage][j];
       }
-      token_at[j] = at;
     }
-  }
-  return token_at.back() - begin;
+    return token_at.back();
+  };
+  const double begin = go_through(filling);
+  return go_through(passes) - begin;
 }
 
 std::vector<double> PassesOnPath(const std::vector<double>& stage_us, int64_t micro_batches,

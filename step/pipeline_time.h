@@ -17,9 +17,14 @@ namespace lastflop {
 // Whether the last stage returns tokens to the first: decode.
 enum class PipelineEnd { kReturnsTokens, kRunsEmpty };
 
-// pass_us[s][j]: the time of micro-batch j on stage s, without waiting for other stages. At least
-// one of each, equally many of every stage.
-double PipelineMicros(const std::vector<std::vector<double>>& pass_us, PipelineEnd end);
+// [s][j]: the time of micro-batch j on stage s, without waiting for other stages. At least one of
+// each, equally many of every stage.
+using StagePasses = std::vector<std::vector<double>>;
+
+// The time of a step whose passes are `passes`. Where tokens return, `filling` is the step that
+// filled the pipeline before it, and the time is that between the ends of both on the last stage:
+// with equal passes all later steps take as long. `filling` is empty where the pipeline runs empty.
+double PipelineMicros(const StagePasses& filling, const StagePasses& passes);
 
 // How many passes of each stage lie on the longest path of a step, where every pass of stage s
 // takes stage_us[s]: their sum is PipelineMicros. Returning tokens: either all stages once (a token

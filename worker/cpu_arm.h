@@ -62,8 +62,9 @@ class CpuArm final : public Arm {
     std::vector<int> stage_rank;
     std::vector<double> passes_on_path;
   };
-  // What passes took on one rank of a pipeline, by micro-batch: as they went, evictions and all,
-  // and as they count, layers scaled to the model's. Neither has what the rank waited for stages.
+  // What passes of a step took on one rank of a pipeline, by micro-batch: as they went, evictions
+  // and all, and as they count, layers scaled to the model's. Neither has what the rank waited for
+  // stages.
   struct PassTimes {
     std::vector<double> went_us;
     std::vector<double> counted_us;
@@ -97,7 +98,8 @@ class CpuArm final : public Arm {
   absl::Status RunMicroBatches(bool fills, RunTimes& times, PassTimes& passes);
   absl::Status RunMicroBatch(size_t index, bool fills, RunTimes& times, PassTimes& passes);
   absl::Status TakeTokens();
-  absl::Status FinishPipelineRun(double wall_us, const PassTimes& passes, RunTimes& times);
+  absl::Status FinishPipelineRun(double wall_us, const PassTimes& filling, const PassTimes& passes,
+                                 RunTimes& times);
   absl::StatusOr<CheckedOps> CheckPipeline(int64_t draw);
   absl::StatusOr<std::vector<float>> PipelineOutput();
   absl::StatusOr<std::vector<int32_t>> PipelineExperts();

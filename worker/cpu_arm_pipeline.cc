@@ -52,16 +52,18 @@ class RunOfAllRanks {
         said_(std::move(said)) {}
 
   // The slowest replica's step. Passes went as they did on the last stage's clock; what they count
-  // more or less than they took moves the step as it moves a pipeline of such passes.
+  // more or less than they took moves the step as it moves a pipeline of such passes. Late turns on
+  // shared cores never make it shorter than its passes.
   double StepMicros(PipelineEnd end) const {
     double slowest_us = 0;
     for (size_t first = 0; first < stage_ranks_; first += tensor_) {
       double wall_us = 0;
       for (size_t i = 0; i < tensor_; ++i) {
-        wall_us = std::max(wall_us, Said((num_stages_ - 1) * stage_ranks_ + first + i, 0));
+        wall_us = std::max(wall_us, Wall((num_stages_ - 1) * stage_ranks_ + first + i));
       }
-      slowest_us = std::max(slowest_us, wall_us + PipelineMicros(Passes(first, 1), end) -
-                                            PipelineMicros(Passes(first, 1 + micro_batches_), end));
+      const double counted_us = Micros(first, end, kCounted, kFillingCounted);
+      const double went_us = Micros(first, end, kWent, kFillingWent);
+      slowest_us = std::max({slowest_us, counted_us, wall_us + counted_us - went_us});
     }
     return slowest_us;
   }
@@ -79,24 +81,33 @@ class RunOfAllRanks {
   }
 
  private:
-  double Said(size_t rank, size_t index) const {
-    return said_[rank * (1 + 2 * micro_batches_) + index];
+  // What follows the time of the step in what a rank says, one time a micro-batch each.
+  enum Part : size_t { kCounted, kWent, kFillingCounted, kFillingWent, kNumParts };
+
+  double Micros(size_t first, PipelineEnd end, Part passes, Part filling) const {
+    return PipelineMicros(
+        end == PipelineEnd::kReturnsTokens ? Passes(first, filling) : StagePasses{},
+        Passes(first, passes));
+  }
+  double Wall(size_t rank) const { return said_[rank * (1 + kNumParts * micro_batches_)]; }
+  double Said(size_t rank, Part part, size_t micro_batch) const {
+    return said_[rank * (1 + kNumParts * micro_batches_) + 1 + part * micro_batches_ + micro_batch];
   }
   double Counted(size_t rank) const {
     double sum = 0;
     for (size_t j = 0; j < micro_batches_; ++j) {
-      sum += Said(rank, 1 + j);
+      sum += Said(rank, kCounted, j);
     }
     return sum;
   }
   // [stage][micro-batch] of the replica whose ranks in a stage begin with `first`.
-  std::vector<std::vector<double>> Passes(size_t first, size_t begin) const {
-    std::vector<std::vector<double>> passes(num_stages_, std::vector<double>(micro_batches_, 0));
+  StagePasses Passes(size_t first, Part part) const {
+    StagePasses passes(num_stages_, std::vector<double>(micro_batches_, 0));
     for (size_t stage = 0; stage < num_stages_; ++stage) {
       for (size_t j = 0; j < micro_batches_; ++j) {
         for (size_t i = 0; i < tensor_; ++i) {
           passes[stage][j] =
-              std::max(passes[stage][j], Said(stage * stage_ranks_ + first + i, begin + j));
+              std::max(passes[stage][j], Said(stage * stage_ranks_ + first + i, part, j));
         }
       }
     }
@@ -131,13 +142,13 @@ absl::StatusOr<CpuArm::RunTimes> CpuArm::TimedPipelineRun(bool time_ops) {
   RunTimes times;
   PassTimes passes{.went_us = std::vector<double>(micro_batches, 0),
                    .counted_us = std::vector<double>(micro_batches, 0)};
+  PassTimes filling = passes;
   LASTFLOP_RETURN_IF_ERROR(StartTogether());
   double wall_us = 0;
   if (!step_->is_idle()) {
     if (pipeline_end() == PipelineEnd::kReturnsTokens) {
-      PassTimes of_filling = passes;
       RunTimes untimed;
-      LASTFLOP_RETURN_IF_ERROR(RunMicroBatches(/*fills=*/true, untimed, of_filling));
+      LASTFLOP_RETURN_IF_ERROR(RunMicroBatches(/*fills=*/true, untimed, filling));
     }
     if (time_ops) {
       times.op_us.assign(step_->ops.size(), 0.0);
@@ -148,7 +159,7 @@ absl::StatusOr<CpuArm::RunTimes> CpuArm::TimedPipelineRun(bool time_ops) {
     LASTFLOP_RETURN_IF_ERROR(TakeTokens());
     step_->SelectMicroBatch(0);
   }
-  LASTFLOP_RETURN_IF_ERROR(FinishPipelineRun(wall_us, passes, times));
+  LASTFLOP_RETURN_IF_ERROR(FinishPipelineRun(wall_us, filling, passes, times));
   return times;
 }
 
@@ -199,10 +210,13 @@ absl::Status CpuArm::TakeTokens() {
   return absl::OkStatus();
 }
 
-absl::Status CpuArm::FinishPipelineRun(double wall_us, const PassTimes& passes, RunTimes& times) {
+absl::Status CpuArm::FinishPipelineRun(double wall_us, const PassTimes& filling,
+                                       const PassTimes& passes, RunTimes& times) {
   std::vector<double> own = {wall_us};
-  own.insert(own.end(), passes.counted_us.begin(), passes.counted_us.end());
-  own.insert(own.end(), passes.went_us.begin(), passes.went_us.end());
+  for (const auto* times_us :
+       {&passes.counted_us, &passes.went_us, &filling.counted_us, &filling.went_us}) {
+    own.insert(own.end(), times_us->begin(), times_us->end());
+  }
   LASTFLOP_ASSIGN_OR_RETURN(std::vector<double> said, GatherAll(own));
   const RunOfAllRanks run(step_->plan, std::move(said));
   std::vector<double> mean_us;

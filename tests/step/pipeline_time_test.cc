@@ -12,27 +12,35 @@ namespace {
 
 using ::testing::ElementsAre;
 
+// Of steps with the same passes.
+double InRounds(const StagePasses& passes) { return PipelineMicros(passes, passes); }
+
 TEST(PipelineTimeTest, OneMicroBatchGoesThroughTheStagesOneAfterAnother) {
-  for (const PipelineEnd end : {PipelineEnd::kReturnsTokens, PipelineEnd::kRunsEmpty}) {
-    EXPECT_DOUBLE_EQ(PipelineMicros({{3}, {5}}, end), 8);
-  }
+  EXPECT_DOUBLE_EQ(InRounds({{3}, {5}}), 8);
+  EXPECT_DOUBLE_EQ(PipelineMicros({}, {{3}, {5}}), 8);
 }
 
 TEST(PipelineTimeTest, AFullPipelineTakesTheSlowestStagesTimeForEveryMicroBatch) {
   // Two stages of 4 us and two micro-batches: nobody is ever idle, where tokens come back in time.
-  EXPECT_DOUBLE_EQ(PipelineMicros({{4, 4}, {4, 4}}, PipelineEnd::kReturnsTokens), 8);
+  EXPECT_DOUBLE_EQ(InRounds({{4, 4}, {4, 4}}), 8);
   // A prompt's pipeline begins and ends empty.
-  EXPECT_DOUBLE_EQ(PipelineMicros({{4, 4}, {4, 4}}, PipelineEnd::kRunsEmpty), 12);
-  EXPECT_DOUBLE_EQ(PipelineMicros({{1, 1}, {4, 4}}, PipelineEnd::kReturnsTokens), 8);
+  EXPECT_DOUBLE_EQ(PipelineMicros({}, {{4, 4}, {4, 4}}), 12);
+  EXPECT_DOUBLE_EQ(InRounds({{1, 1}, {4, 4}}), 8);
 }
 
 TEST(PipelineTimeTest, FewerMicroBatchesThanStagesWaitForTheirTokens) {
-  EXPECT_DOUBLE_EQ(PipelineMicros({{1, 1}, {1, 1}, {1, 1}}, PipelineEnd::kReturnsTokens), 3);
+  EXPECT_DOUBLE_EQ(InRounds({{1, 1}, {1, 1}, {1, 1}}), 3);
 }
 
 TEST(PipelineTimeTest, UnequalPassesFollowEachOther) {
   // 0-1 and 1-4 on the first stage, 1-3 and 4-5 on the second.
-  EXPECT_DOUBLE_EQ(PipelineMicros({{1, 3}, {2, 1}}, PipelineEnd::kRunsEmpty), 5);
+  EXPECT_DOUBLE_EQ(PipelineMicros({}, {{1, 3}, {2, 1}}), 5);
+}
+
+TEST(PipelineTimeTest, TheEndOfAStepThatTookLongIsNotPartOfTheNext) {
+  // The first stage is through with the second step's first micro-batch, 10 to 14, before the last
+  // one ends the first step at 19.
+  EXPECT_DOUBLE_EQ(PipelineMicros({{1, 1}, {9, 9}}, {{4, 4}, {2, 2}}), 6);
 }
 
 TEST(PassesOnPathTest, NamesTheStageThatEveryMicroBatchWaitsFor) {
@@ -56,8 +64,9 @@ TEST(PassesOnPathTest, AddUpToTheTimeOfEqualPasses) {
     for (const PipelineEnd end : {PipelineEnd::kReturnsTokens, PipelineEnd::kRunsEmpty}) {
       const std::vector<double> path =
           PassesOnPath(stage_us, static_cast<int64_t>(micro_batches), end);
-      EXPECT_DOUBLE_EQ(std::inner_product(path.begin(), path.end(), stage_us.begin(), 0.0),
-                       PipelineMicros(pass_us, end));
+      EXPECT_DOUBLE_EQ(
+          std::inner_product(path.begin(), path.end(), stage_us.begin(), 0.0),
+          end == PipelineEnd::kReturnsTokens ? InRounds(pass_us) : PipelineMicros({}, pass_us));
     }
   }
 }
