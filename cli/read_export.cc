@@ -43,9 +43,10 @@ class Fields {
     if (value != nullptr && !value->is_number_integer()) Fail(key, "a whole number");
     return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : 0;
   }
+  // False where it is null.
   bool Bool(const char* key) {
     const Json* value = Find(key);
-    if (value != nullptr && !value->is_boolean()) Fail(key, "true or false");
+    if (value != nullptr && !value->is_boolean() && !value->is_null()) Fail(key, "true or false");
     return value != nullptr && value->is_boolean() && value->get<bool>();
   }
   template <typename E>
@@ -117,8 +118,9 @@ absl::Status ReadFailure(const Json& json, const std::string& path,
 }
 
 CheckResult ReadCheck(Fields& parent, const char* key) {
-  CheckResult check;
-  if (const Json* json = parent.Find(key)) {
+  CheckResult check{.ran = false};
+  if (const Json* json = parent.Find(key); json != nullptr && !json->is_null()) {
+    check.ran = true;
     Fields fields(*json, key);
     check.ok = fields.Bool("ok");
     check.max_error = fields.Number("max_error");

@@ -61,6 +61,7 @@ struct CheckResult {
   double error_to_baseline = 0;  // Lossy: ||out - baseline|| / ||baseline||.
   double changed_routes = 0;     // Share of (token, expert) pairs that differ from the baseline.
   std::string detail;
+  bool ran = true;
 };
 
 struct Failure {
@@ -76,8 +77,8 @@ struct AttemptResult {
   int launch = 0;
   std::optional<Failure> failure;  // Set: the samples are kept and count for nothing.
   std::vector<PairSample> samples;
-  CheckResult check_before;
-  CheckResult check_after;
+  CheckResult check_before{.ran = false};
+  CheckResult check_after{.ran = false};
   std::vector<BreakdownEntry> breakdown;  // Baseline trials only.
   std::string breakdown_method;           // "host timeline", "cupti graph nodes", ...
   double breakdown_step_us = 0;           // Measured step of the breakdown run, scaled.

@@ -103,6 +103,10 @@ bool IsFinding(FailureKind kind) {
 std::optional<Failure> FaultOf(const AttemptResult& result) {
   for (const auto& [check, moment] :
        {std::pair(&result.check_before, "before"), std::pair(&result.check_after, "after")}) {
+    if (!check->ran) {
+      return Failure{.kind = FailureKind::kInternal,
+                     .message = absl::StrCat("the report has no check ", moment, " timing")};
+    }
     if (!check->ok) {
       return Failure{.kind = FailureKind::kWrongResult,
                      .message = absl::StrCat("the check ", moment, " timing failed: max error ",

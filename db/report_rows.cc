@@ -94,8 +94,12 @@ absl::Status InsertSamples(Database& database, const AttemptResult& result) {
   return absl::OkStatus();
 }
 
+// A check that did not run has no row.
 absl::Status InsertCheck(Database& database, const std::string& attempt_id,
                          absl::string_view moment, const CheckResult& check) {
+  if (!check.ran) {
+    return absl::OkStatus();
+  }
   return database
       .Execute(kInsertCheck, attempt_id, moment, check.ok, check.max_error, check.tolerance,
                check.error_to_baseline, check.changed_routes, check.detail)

@@ -55,6 +55,10 @@ std::string FailureText(const Failure& failure) {
 // Whether every sample and check of a successful attempt holds; else the standing says why not.
 bool CheckAttempt(const AttemptResult& result, PooledTrial& pooled) {
   for (const CheckResult* check : {&result.check_before, &result.check_after}) {
+    if (!check->ran) {
+      SetStanding(pooled, Standing::kInvalid, "its result was not checked");
+      return false;
+    }
     if (!check->ok) {
       SetStanding(
           pooled, Standing::kInvalid,

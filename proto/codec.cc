@@ -252,8 +252,12 @@ v1::AttemptResult ToProto(const AttemptResult& result) {
   for (const PairSample& sample : result.samples) {
     *message.add_samples() = ToProto(sample);
   }
-  *message.mutable_check_before() = ToProto(result.check_before);
-  *message.mutable_check_after() = ToProto(result.check_after);
+  if (result.check_before.ran) {
+    *message.mutable_check_before() = ToProto(result.check_before);
+  }
+  if (result.check_after.ran) {
+    *message.mutable_check_after() = ToProto(result.check_after);
+  }
   for (const BreakdownEntry& entry : result.breakdown) {
     *message.add_breakdown() = ToProto(entry);
   }
@@ -292,8 +296,12 @@ absl::StatusOr<AttemptResult> FromProto(const v1::AttemptResult& message) {
   for (const v1::PairSample& sample : message.samples()) {
     result.samples.push_back(FromProto(sample, finite));
   }
-  result.check_before = FromProto(message.check_before(), finite);
-  result.check_after = FromProto(message.check_after(), finite);
+  if (message.has_check_before()) {
+    result.check_before = FromProto(message.check_before(), finite);
+  }
+  if (message.has_check_after()) {
+    result.check_after = FromProto(message.check_after(), finite);
+  }
   for (const v1::BreakdownEntry& entry : message.breakdown()) {
     LASTFLOP_ASSIGN_OR_RETURN(BreakdownEntry decoded, FromProto(entry, finite));
     result.breakdown.push_back(std::move(decoded));

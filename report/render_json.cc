@@ -269,6 +269,9 @@ std::string Dump(const Json& json) {
 }
 
 Json CheckJson(const CheckResult& check) {
+  if (!check.ran) {
+    return nullptr;
+  }
   return {{"ok", check.ok},
           {"max_error", Number(check.max_error)},
           {"tolerance", Number(check.tolerance)},
@@ -299,6 +302,9 @@ Json EntriesJson(const std::vector<BreakdownEntry>& entries) {
   return json;
 }
 
+// Whether it came as far as timing.
+bool HasTimes(const AttemptResult& result) { return !result.samples.empty(); }
+
 Json AttemptJson(const AttemptRecord& attempt) {
   const AttemptResult& result = attempt.result;
   return {
@@ -322,8 +328,9 @@ Json AttemptJson(const AttemptRecord& attempt) {
       {"warm", result.warm},
       {"data_seed", result.data_seed},
       {"data_checksum", result.data_checksum},
-      {"sampling_s", Number(result.sampling_s)},
-      {"setup_s", Number(result.setup_s)},
+      {"sampling_s", Number(HasTimes(result) ? std::optional(result.sampling_s) : std::nullopt)},
+      // Taken at the end of the setup.
+      {"setup_s", Number(HasTimes(result) ? std::optional(result.setup_s) : std::nullopt)},
       {"capture_us", Number(result.capture_us)},
       {"breakdown", EntriesJson(result.breakdown)},
       {"breakdown_step_us",
@@ -350,6 +357,12 @@ void AppendSamples(const AttemptRecord& attempt, Json& samples) {
   }
 }
 
+// Whether all its launches are measured, so that it may have converged.
+bool IsMeasured(const TrialRecord& trial) {
+  return trial.state == TrialState::kDone && !trial.failure.has_value() &&
+         !trial.spec.settled.has_value();
+}
+
 Json TrialJson(const TrialRecord& trial, const CampaignResults& results) {
   const auto point = static_cast<size_t>(trial.spec.point_index);
   Json json = {{"trial_id", trial.spec.trial_id},
@@ -363,7 +376,7 @@ Json TrialJson(const TrialRecord& trial, const CampaignResults& results) {
                {"state", Word(trial.state)},
                {"reason", trial.reason},
                {"failure", FailureJson(trial.failure)},
-               {"converged", trial.converged},
+               {"converged", IsMeasured(trial) ? Json(trial.converged) : Json(nullptr)},
                {"num_attempts", trial.num_attempts},
                {"settled", Word(trial.spec.settled)},
                {"settled_reason", trial.spec.settled_reason},

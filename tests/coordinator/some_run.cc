@@ -63,8 +63,8 @@ AttemptResult SuccessOf(const std::string& attempt_id) {
   for (int i = 0; i < 3; ++i) {
     result.samples.push_back({.pair = {.draw = i, .baseline_us = 100, .variant_us = 90}});
   }
-  result.check_before.ok = true;
-  result.check_after.ok = true;
+  result.check_before = {.ok = true};
+  result.check_after = {.ok = true};
   result.sampling_s = 0.1;
   return result;
 }

@@ -107,6 +107,9 @@ TEST_F(TrialRulesTest, AReportThatClaimsSuccessMustHaveEarnedIt) {
   AttemptResult unchecked = SuccessOf("");
   unchecked.check_after.ok = false;
   EXPECT_EQ(FaultOf(unchecked)->kind, FailureKind::kWrongResult);
+  AttemptResult skipped = SuccessOf("");
+  skipped.check_before = {.ran = false};
+  EXPECT_EQ(FaultOf(skipped)->kind, FailureKind::kInternal);
   AttemptResult empty = SuccessOf("");
   empty.samples.clear();
   EXPECT_EQ(FaultOf(empty)->kind, FailureKind::kInternal);

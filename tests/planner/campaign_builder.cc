@@ -23,8 +23,8 @@ AttemptRecord DoneAttempt(const std::string& trial_id, int launch, size_t index)
   attempt.result.attempt_id = absl::StrCat(trial_id, "-", launch);
   attempt.result.trial_id = trial_id;
   attempt.result.launch = launch;
-  attempt.result.check_before.ok = true;
-  attempt.result.check_after.ok = true;
+  attempt.result.check_before = {.ok = true};
+  attempt.result.check_after = {.ok = true};
   attempt.state = AttemptState::kDone;
   attempt.authoritative = true;
   attempt.started_at_ms = static_cast<int64_t>(index) * 1000;

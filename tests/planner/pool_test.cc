@@ -82,9 +82,11 @@ TEST(PoolTrialsTest, CountsARetryThatWorkedAfterACrash) {
   builder.Baseline(1000);
   AttemptRecord crashed = builder.results().attempts.front();
   crashed.result.failure = Failure{.kind = FailureKind::kCrashed, .message = "signal 9"};
-  crashed.result.samples.clear();
+  const size_t num_pairs = PoolTrials(builder.results())[0].pairs.size();
   builder.results().attempts.insert(builder.results().attempts.begin(), crashed);
-  EXPECT_EQ(PoolTrials(builder.results())[0].standing, Standing::kMeasured);
+  const PooledTrial pooled = PoolTrials(builder.results())[0];
+  EXPECT_EQ(pooled.standing, Standing::kMeasured);
+  EXPECT_EQ(pooled.pairs.size(), num_pairs) << "the samples that it left count for nothing";
 }
 
 TEST(PoolTrialsTest, TakesTheStandingFromTheKindOfFailure) {

@@ -104,6 +104,16 @@ TEST(CodecTest, ARoundTripOfAResultLosesNothing) {
   EXPECT_EQ(decoded->environment.at("device"), "cpu");
 }
 
+TEST(CodecTest, TellsACheckThatDidNotRunFromOneThatFailed) {
+  AttemptResult result = SomeResult();
+  result.check_before = {.ok = false};
+  result.check_after = {.ran = false};
+  const absl::StatusOr<AttemptResult> decoded = FromProto(ToProto(result));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->check_before.ran);
+  EXPECT_FALSE(decoded->check_after.ran);
+}
+
 TEST(CodecTest, KeepsAFailureWithItsRank) {
   AttemptResult result = SomeResult();
   result.failure = {.kind = FailureKind::kCrashed, .message = "signal 9", .rank = 1};

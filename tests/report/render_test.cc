@@ -170,6 +170,8 @@ TEST(RenderTest, ExportsEverySampleOfEveryAttempt) {
   const nlohmann::json& trial = json["trials"][0];
   EXPECT_EQ(trial["attempts"].size(), 3);
   EXPECT_EQ(trial["attempts"][0]["failure"]["kind"], "crashed");
+  EXPECT_TRUE(trial["attempts"][0]["check_before"].is_null()) << "no check ran";
+  EXPECT_TRUE(trial["attempts"][0]["sampling_s"].is_null());
   ASSERT_EQ(trial["samples"].size(), 2);
   EXPECT_EQ(trial["samples"][0]["variant_us"], 80);
   EXPECT_EQ(trial["samples"][0]["authoritative"], true);
