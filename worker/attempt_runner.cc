@@ -32,11 +32,25 @@ int64_t DrawOf(const AttemptSpec& attempt, int64_t pair_index) {
   return static_cast<int64_t>((attempt.seed & 0x7F'FFFF'FFFF) << kPairIndexBits) | pair_index;
 }
 
+// The plan as far as a point uses it: only decode has steps that could be drafted.
+Plan PlanAt(const Plan& plan, const Point& point) {
+  Plan at = plan;
+  if (point.phase == Phase::kPrefill) {
+    at.speculative = Speculative{};
+  }
+  return at;
+}
+
 // One attempt on one rank, stage by stage; a stage returns false once there is a failure.
 class AttemptRun {
  public:
   AttemptRun(Backend& backend, Gang& gang, Agreement agreement, const AttemptInputs& inputs)
-      : backend_(backend), gang_(gang), agreement_(std::move(agreement)), inputs_(inputs) {}
+      : backend_(backend),
+        gang_(gang),
+        agreement_(std::move(agreement)),
+        inputs_(inputs),
+        baseline_plan_(PlanAt(spec().baseline, point())),
+        variant_plan_(PlanAt(spec().variant, point())) {}
 
   AttemptResult Run() {
     const double started_s = inputs_.now_s();
@@ -82,9 +96,9 @@ class AttemptRun {
     inputs_.progress("weights", 0, 0);
     // The variant first: what it cannot honour is said before the time of the rest is spent.
     const absl::Status started =
-        backend_.StartAttempt(spec().baseline, spec().variant, point(), gang_);
-    return Agreed(started, "") && PrepareArm(spec().variant, "", variant_) &&
-           PrepareArm(spec().baseline, "baseline", baseline_);
+        backend_.StartAttempt(baseline_plan_, variant_plan_, point(), gang_);
+    return Agreed(started, "") && PrepareArm(variant_plan_, "", variant_) &&
+           PrepareArm(baseline_plan_, "baseline", baseline_);
   }
 
   // The largest of all ranks' values; a broken gang leaves the failure.
@@ -243,7 +257,7 @@ class AttemptRun {
   void AddSample(int64_t draw, bool variant_first, const StepTiming& of_baseline,
                  const StepTiming& of_variant) {
     const ComparableTimes times =
-        MakeComparable(of_baseline.us, of_variant.us, spec().baseline, spec().variant,
+        MakeComparable(of_baseline.us, of_variant.us, baseline_plan_, variant_plan_,
                        baseline_->tokens_per_step(), variant_->tokens_per_step());
     PairSample sample;
     sample.pair = Pair{.launch = inputs_.launch.launch,
@@ -382,6 +396,10 @@ class AttemptRun {
     if (variant_ != nullptr) {
       result_.effective_variant = CanonicalText(variant_->effective_plan());
       result_.effective_note = variant_->effective_note();
+      if (variant_plan_ != spec().variant) {
+        absl::StrAppend(&result_.effective_note, result_.effective_note.empty() ? "" : "; ",
+                        "prefill drafts no tokens: decode.speculative is off");
+      }
       result_.capture_us = variant_->capture_us();
     }
     result_.environment = backend_.Environment();
@@ -404,6 +422,8 @@ class AttemptRun {
   Gang& gang_;        // Outlives this.
   Agreement agreement_;
   const AttemptInputs& inputs_;
+  const Plan baseline_plan_;  // As the point uses it.
+  const Plan variant_plan_;
   std::unique_ptr<Arm> baseline_;
   std::unique_ptr<Arm> variant_;
   std::vector<Pair> pairs_;

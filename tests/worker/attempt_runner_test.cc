@@ -132,6 +132,18 @@ TEST_F(AttemptRunnerTest, KeepsTheSamplesWhenTheResultIsWrongAfterTiming) {
   EXPECT_GT(result.sampling_s, 0);
 }
 
+TEST_F(AttemptRunnerTest, LeavesSpeculationOutOfPrefillAndSaysSo) {
+  campaign_.points[0].phase = Phase::kPrefill;
+  attempt_.variant = Plan{};
+  attempt_.variant.speculative = {.draft_tokens = 3, .acceptance = 0.7, .draft_cost = 0.5};
+  FakeBackend backend;
+  const AttemptResult result = RunAlone(backend);
+  ASSERT_FALSE(result.failure.has_value()) << result.failure->message;
+  EXPECT_EQ(result.effective_variant, CanonicalText(Plan{}));
+  EXPECT_THAT(result.effective_note, HasSubstr("decode.speculative is off"));
+  EXPECT_NEAR(result.samples[0].pair.variant_us, 100, 1) << "no draft is paid for";
+}
+
 TEST_F(AttemptRunnerTest, NamesWhatTheBackendCannotHonour) {
   FakeBackend backend;
   Script(backend,
