@@ -103,13 +103,13 @@ std::string GetText(const Plan& plan) {
 // ---- Words ----
 
 template <typename E>
-absl::Status UnknownWord(absl::string_view text) {
+absl::Status UnknownWord(absl::string_view text, absl::string_view instead = "one of ") {
   std::vector<absl::string_view> words;
   for (const auto& [value, word] : EnumWords<E>::kWords) {
     words.push_back(word);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" must be one of ", AllWords<E>(), DidYouMean(text, words)));
+      absl::StrCat("\"", text, "\" must be ", instead, AllWords<E>(), DidYouMean(text, words)));
 }
 
 template <auto kMember>
@@ -163,7 +163,7 @@ absl::Status SetWeights(absl::string_view text, Plan& plan) {
   }
   const std::optional<WeightFormat> format = FromWord<WeightFormat>(text);
   if (!format.has_value()) {
-    return UnknownWord<WeightFormat>(text);
+    return UnknownWord<WeightFormat>(text, absl::StrCat(kAsModel, " or one of "));
   }
   plan.moe.weights = *format;
   return absl::OkStatus();

@@ -171,7 +171,9 @@ absl::StatusOr<std::string> ResolveCampaign(Database& database, absl::string_vie
     }
     if (found->size() > 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("campaign \"", reference, "\" may be ", Candidates(*found)));
+          reference.empty()
+              ? absl::StrCat("there are several campaigns, name one: ", Candidates(*found))
+              : absl::StrCat("campaign \"", reference, "\" may be ", Candidates(*found)));
     }
   }
   return absl::NotFoundError(absl::StrCat("there is no campaign \"", reference, "\""));

@@ -11,6 +11,8 @@ namespace lastflop {
 absl::StatusOr<CampaignResults> FetchCampaign(v1::CampaignService::StubInterface& stub,
                                               const std::string& campaign_id,
                                               const std::string& token) {
+  const std::string what =
+      campaign_id.empty() ? "fetch the campaign" : absl::StrCat("fetch campaign ", campaign_id);
   grpc::ClientContext context;
   AddToken(token, context);
   v1::FetchRequest request;
@@ -28,14 +30,13 @@ absl::StatusOr<CampaignResults> FetchCampaign(v1::CampaignService::StubInterface
   }
   const grpc::Status status = reader->Finish();
   if (!broken.ok()) {
-    return absl::Status(broken.code(),
-                        absl::StrCat("fetch campaign ", campaign_id, ": ", broken.message()));
+    return absl::Status(broken.code(), absl::StrCat(what, ": ", broken.message()));
   }
   if (!status.ok()) {
-    return FromGrpcStatus(status, absl::StrCat("fetch campaign ", campaign_id));
+    return FromGrpcStatus(status, what);
   }
   if (results.campaign_id.empty()) {
-    return absl::InternalError(absl::StrCat("fetch campaign ", campaign_id, ": it has no header"));
+    return absl::InternalError(absl::StrCat(what, ": it has no header"));
   }
   return results;
 }

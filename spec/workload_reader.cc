@@ -39,12 +39,14 @@ Routing ReadRouting(const YamlValue& value, const std::string& path, const Routi
   if (has_trace && !has_distribution) {
     routing.distribution = Distribution::kTrace;
   }
-  if (has_exponent && routing.distribution != Distribution::kZipf) {
+  // A distribution that could not be read has its own error, and may have been meant as zipf.
+  const bool is_known = has_distribution || value.Find("distribution") == nullptr;
+  if (has_exponent && is_known && routing.distribution != Distribution::kZipf) {
     reader.Error("exponent", absl::StrCat("has no effect under distribution ",
                                           ToWord(routing.distribution), ", only under zipf"));
   }
   if (routing.distribution != Distribution::kTrace) {
-    if (has_trace) {
+    if (has_trace && is_known) {
       reader.Error("trace", absl::StrCat("has no effect under distribution ",
                                          ToWord(routing.distribution), ", only under trace"));
     }
