@@ -118,7 +118,7 @@ int ExportCommand(const IdFlags& flags, Io& io) {
     return ExitCodeFor(results.status(), io.err);
   }
   NoteIfAbandoned(flags.source, results->campaign_id, results->state, io.err);
-  return Put(ExportJson(MakeRanking(*results), *results), *results, "json", flags.out, io);
+  return Put(ExportJson(MakeRanking(*results), *results), *results, "export.json", flags.out, io);
 }
 
 }  // namespace lastflop

@@ -1,5 +1,7 @@
 #include "cli/command_line.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -36,20 +38,34 @@ void AddPlugins(CLI::App& verb, PluginFlags& flags) {
   verb.add_option("--plugin-timeout", flags.timeout_s)->check(CLI::Range(0.1, 86400.0));
 }
 
-void AddServer(CLI::App& verb, SourceFlags& flags, bool is_required) {
-  auto* server = verb.add_option("--server", flags.server)->envname("LASTFLOP_SERVER");
-  if (is_required) {
-    server->required();
-  }
+void AddServer(CLI::App& verb, SourceFlags& flags) {
   verb.add_option("--token-file", flags.token_file)->envname("LASTFLOP_TOKEN_FILE");
   verb.add_option("--tls-ca", flags.tls_ca_file)->envname("LASTFLOP_TLS_CA");
   verb.add_option("--tls-server-name", flags.tls_server_name);
 }
 
-// A coordinator or a database: exactly one, since they can disagree.
+void AddRequiredServer(CLI::App& verb, SourceFlags& flags) {
+  verb.add_option("--server", flags.server)->envname("LASTFLOP_SERVER")->required();
+  AddServer(verb, flags);
+}
+
+// A coordinator or a database: exactly one, since they can disagree. A flag that rules --server out
+// wins over the environment's LASTFLOP_SERVER, which only stands in for a flag that is not there.
 void AddSource(CLI::App& verb, SourceFlags& flags) {
-  AddServer(verb, flags, /*is_required=*/false);
+  CLI::Option* server = verb.add_option("--server", flags.server);
+  AddServer(verb, flags);
   verb.add_option("--db", flags.db)->excludes("--server");
+  verb.parse_complete_callback([&verb, &flags, server] {
+    const std::vector<CLI::Option*> given =
+        verb.get_options([](const CLI::Option* option) { return option->count() > 0; });
+    const bool is_ruled_out = std::any_of(given.begin(), given.end(), [server](auto* option) {
+      return option->get_excludes().count(server) > 0;
+    });
+    const char* address = std::getenv("LASTFLOP_SERVER");
+    if (flags.server.empty() && !is_ruled_out && address != nullptr) {
+      flags.server = address;
+    }
+  });
 }
 
 void AddFormat(CLI::App& verb, std::string& format, const std::vector<std::string>& formats) {
@@ -115,7 +131,7 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   AddReport(*preview, flags.preview.format, flags.preview.by);
   CLI::App* submit = verb("submit");
   AddCampaign(*submit, flags.submit.campaign);
-  AddServer(*submit, flags.submit.source, true);
+  AddRequiredServer(*submit, flags.submit.source);
   submit->add_option("--submission-id", flags.submit.submission_id);
   submit->add_flag("--watch", flags.submit.watch);
   AddCampaign(*verb("validate"), flags.validate);
@@ -128,11 +144,11 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
   AddFormat(*show, flags.show.format, RowFormats());
   CLI::App* watch = verb("watch");
   watch->add_option("ID", flags.watch.id)->required();
-  AddServer(*watch, flags.watch.source, true);
+  AddRequiredServer(*watch, flags.watch.source);
   watch->add_option("--after", flags.watch.after_sequence)->check(CLI::NonNegativeNumber);
   CLI::App* cancel = verb("cancel");
   cancel->add_option("ID", flags.cancel.id)->required();
-  AddServer(*cancel, flags.cancel.source, true);
+  AddRequiredServer(*cancel, flags.cancel.source);
   CLI::App* resume = verb("resume");
   resume->add_option("ID", flags.resume.id);
   AddSource(*resume, flags.resume.source);

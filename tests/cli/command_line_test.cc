@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/help.h"
 
@@ -40,6 +43,31 @@ void AddFlags(const CLI::App& verb, std::set<std::string>& flags) {
   for (const CLI::App* sub : verb.get_subcommands([](const CLI::App*) { return true; })) {
     AddFlags(*sub, flags);
   }
+}
+
+TEST(CommandLineTest, AFlagWinsOverTheEnvironmentsServer) {
+  setenv("LASTFLOP_SERVER", "127.0.0.1:1", /*overwrite=*/1);
+  const auto parse = [](std::vector<std::string> reversed, CommandFlags& flags) {
+    CLI::App app;
+    DeclareCommands(app, flags);
+    app.parse(std::move(reversed));
+  };
+  CommandFlags from_file;
+  parse({"x.db", "--db", "report"}, from_file);
+  EXPECT_EQ(from_file.report.source.db, "x.db");
+  EXPECT_EQ(from_file.report.source.server, "");
+  CommandFlags from_environment;
+  parse({"report"}, from_environment);
+  EXPECT_EQ(from_environment.report.source.server, "127.0.0.1:1");
+  CommandFlags from_flag;
+  parse({"unix:x", "--server", "report"}, from_flag);
+  EXPECT_EQ(from_flag.report.source.server, "unix:x");
+  CommandFlags both;
+  EXPECT_THROW(parse({"x.db", "--db", "unix:x", "--server", "report"}, both), CLI::ParseError);
+  CommandFlags local;
+  parse({"a=b.so", "--plugin", "resume"}, local);
+  EXPECT_EQ(local.resume.source.server, "") << "plugins are of workers that resume starts";
+  unsetenv("LASTFLOP_SERVER");
 }
 
 TEST(CommandLineTest, EveryVerbHasAHelpTextThatNamesItsFlagsAndNoOthers) {
