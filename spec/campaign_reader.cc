@@ -197,7 +197,10 @@ class CampaignBuilder {
     if (value == nullptr) {
       return;
     }
-    for (const SettingSource& source : ReadPlanSettings(*value, "baseline", Plan{}, diagnostics_)) {
+    const std::vector<SettingSource> settings =
+        ReadPlanSettings(*value, "baseline", Plan{}, diagnostics_);
+    CheckAcceptance(settings, {}, Plan{}, diagnostics_);
+    for (const SettingSource& source : settings) {
       // The reader has tried the value already.
       const absl::Status status =
           SetPlanField(source.setting.path, source.setting.value, campaign_.baseline);

@@ -192,6 +192,7 @@ void ReadPatch(MapReader& reader, const Plan& baseline, InterventionSource& sour
   if (sweep != nullptr) {
     source.sweeps = ReadSweeps(*sweep, reader.PathOf("try"), baseline, diagnostics);
   }
+  CheckAcceptance(source.settings, source.sweeps, baseline, diagnostics);
   for (const SettingSource& setting : source.settings) {
     intervention.set.push_back(setting.setting);
   }

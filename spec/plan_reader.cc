@@ -228,7 +228,7 @@ bool IsSettingLeaf(const std::string& field_path, const YamlValue& value) {
 
 std::string ExpectedSetting(const std::string& field_path) {
   const PlanField* field = FindField(field_path);
-  return absl::StrCat(field != nullptr ? field->values : "a map of plan fields",
+  return absl::StrCat(field != nullptr ? field->values : "a map of plan fields, at least one",
                       IsSwitchable(field_path) ? ", or none" : "");
 }
 
@@ -364,6 +364,41 @@ std::vector<SweepSource> ReadSweeps(const YamlValue& map, const std::string& pat
     }
   }
   return sweeps;
+}
+
+void CheckAcceptance(const std::vector<SettingSource>& settings,
+                     const std::vector<SweepSource>& sweeps, const Plan& base,
+                     Diagnostics& diagnostics) {
+  constexpr absl::string_view kDrafts = "decode.speculative.draft_tokens";
+  constexpr absl::string_view kAcceptance = "decode.speculative.acceptance";
+  const auto report = [&](const Location& location, const std::string& path) {
+    diagnostics.Error(location, path,
+                      absl::StrCat("drafts need ", kAcceptance,
+                                   " beside them, the chance from 0 to 1 that one is accepted"));
+  };
+  // A base with drafts has an acceptance of its own; one that could not be read has its own error.
+  if (base.speculative.draft_tokens > 0 || !diagnostics.ok()) {
+    return;
+  }
+  const auto accepts = [&](const auto& list, const auto& path_of) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& one) { return path_of(one) == kAcceptance; });
+  };
+  const auto set_path = [](const SettingSource& one) { return one.setting.path; };
+  const auto swept_path = [](const SweepSource& one) { return one.field; };
+  if (accepts(settings, set_path) || accepts(sweeps, swept_path)) {
+    return;
+  }
+  for (const SettingSource& one : settings) {
+    if (one.setting.path == kDrafts && one.setting.value != "0") {
+      report(one.location, one.path);
+    }
+  }
+  for (const SweepSource& one : sweeps) {
+    if (one.field == kDrafts && one.values != std::vector<std::string>{"0"}) {
+      report(one.location, one.path);
+    }
+  }
 }
 
 absl::Status CheckNothingIdle(const Plan& plan) {

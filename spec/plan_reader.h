@@ -39,6 +39,12 @@ std::vector<SettingSource> ReadPlanSettings(const YamlValue& map, const std::str
 std::vector<SweepSource> ReadSweeps(const YamlValue& map, const std::string& path, const Plan& base,
                                     Diagnostics& diagnostics);
 
+// Reports drafts of which nobody said how many are accepted: `settings` or `sweeps` set them where
+// `base` has none. None accepted is a finding that is asked for, not a default.
+void CheckAcceptance(const std::vector<SettingSource>& settings,
+                     const std::vector<SweepSource>& sweeps, const Plan& base,
+                     Diagnostics& diagnostics);
+
 // Whether a plan says something that nothing of it would use (the choice of experts to pin without
 // a pin), or a number beyond all sense: InvalidArgument with the fields.
 absl::Status CheckNothingIdle(const Plan& plan);

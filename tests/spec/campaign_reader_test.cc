@@ -23,6 +23,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(CampaignReaderTest, ReadsEverySection) {
@@ -407,6 +408,12 @@ TEST(CampaignReaderTest, DamagedCampaignsAreRefusedOrReadButNeverCrash) {
   EXPECT_GT(num_refused, 1000);
 }
 
+TEST(CampaignReaderTest, AnUnknownDistributionIsOneMistakeWhateverIsBesideIt) {
+  const std::string refusal = RefusalOf(Changed("distribution: zipf", "distribution: ziff"));
+  EXPECT_THAT(refusal, HasSubstr("did you mean \"zipf\"?"));
+  EXPECT_THAT(refusal, Not(HasSubstr("has no effect")));
+}
+
 TEST(CampaignReaderTest, HoldsSpeculationToItsRanges) {
   const auto speculative = [](const std::string& values) {
     return Changed("set: {moe: {kernel: fused}}",
@@ -421,6 +428,12 @@ TEST(CampaignReaderTest, HoldsSpeculationToItsRanges) {
                 HasSubstr("interventions[1].set.decode.speculative.acceptance: "))
         << acceptance;
   }
+  EXPECT_THAT(RefusalOf(speculative("draft_tokens: 4")),
+              HasSubstr("draft_tokens: drafts need decode.speculative.acceptance beside them"));
+  EXPECT_EQ(RefusalOf(Changed("set: {moe: {kernel: fused}}",
+                              "set: {decode.speculative.draft_tokens: 2}\n"
+                              "    try: {decode.speculative.acceptance: [0.5, 0.8]}")),
+            "");
   EXPECT_THAT(RefusalOf(speculative("draft_tokens: 0, acceptance: 0.5")),
               HasSubstr("no effect without decode.speculative.draft_tokens"));
 }

@@ -116,7 +116,7 @@ TEST(PlanReaderTest, RefusesWhatIsNoPlan) {
            {"overlap: none\noverlap.single_batch.sms: 3\n", "p.yaml:2:1: ", "set twice"},
            {"mo: {kernel: fused}\n", "p.yaml:1:1: set.mo: ", "did you mean"},
            {"moe: fused\n", "p.yaml:1:6: set.moe: ", "a map of plan fields"},
-           {"moe: {}\n", "p.yaml:1:6: set.moe: ", "a map of plan fields"},
+           {"moe: {}\n", "p.yaml:1:6: set.moe: ", "a map of plan fields, at least one"},
            {"moe: {l2_pin: {shares: 0.5}}\n",
             "p.yaml:1:16: set.moe.l2_pin.shares: ", "moe.l2_pin.share"},
            {"moe: {l2_pin: 0.5}\n", "p.yaml:1:15: set.moe.l2_pin: ", "or none"},
