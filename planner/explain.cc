@@ -97,14 +97,18 @@ ExplainedLine ClaimLine(const RankedIntervention& one) {
 
 ExplainedLine PriorLine(const Campaign& campaign, const RankedIntervention& one) {
   std::vector<std::string> parts;
-  std::string source = "nobody's";
+  Origin origin = Origin::kAssumed;
+  std::string source = "the cost model's";
   for (const Intervention& intervention : campaign.interventions) {
     if (intervention.id == one.id && intervention.prior.has_value()) {
       parts.push_back(absl::StrCat("prior result ", intervention.prior->result));
-      source = intervention.prior->source;
+      source = intervention.prior->source.empty() ? "the prior names no source"
+                                                  : intervention.prior->source;
     }
   }
   if (one.predicted_speedup.has_value()) {
+    origin = parts.empty() ? Origin::kModelled : origin;  // A prior is the less sure of the two.
+    source = parts.empty() ? source : absl::StrCat(source, "; the prediction is the cost model's");
     parts.push_back(absl::StrCat("predicted ", RatioText(*one.predicted_speedup), "x"));
   }
   if (one.prediction_error.has_value()) {
@@ -112,7 +116,7 @@ ExplainedLine PriorLine(const Campaign& campaign, const RankedIntervention& one)
   }
   return parts.empty() ? ExplainedLine{"known before", "nothing", "n/a"}
                        : ExplainedLine{"known before", absl::StrJoin(parts, ", "),
-                                       OriginText(Origin::kAssumed, source)};
+                                       OriginText(origin, source)};
 }
 
 ExplainedLine GainLine(const Campaign& campaign, const RankedIntervention& one) {
@@ -163,8 +167,10 @@ ExplainedLine SequenceLine(const Ranking& ranking, const RankedIntervention& one
                   : OriginText(Origin::kModelled, "product of the parts")};
     }
   }
-  return {"recommended", absl::StrCat("no; the set is ", ranking.sequence_note),
-          OriginText(Origin::kModelled, "search over allowed sets")};
+  return {
+      "recommended",
+      absl::StrCat(ranking.sequence.empty() ? "no: " : "no; the set is ", ranking.sequence_note),
+      OriginText(Origin::kModelled, "search over allowed sets")};
 }
 
 }  // namespace

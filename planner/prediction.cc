@@ -122,6 +122,13 @@ absl::StatusOr<PredictedBaseline> CampaignPredictor::Baseline(int point_index) {
 
 PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
   PredictedTrial trial;
+  const int64_t num_devices = campaign_->machine.num_devices;
+  if (!campaign_->machine_auto && campaign_->machine.backend == "cuda" && num_devices > 0 &&
+      spec.variant.num_ranks() > std::max(num_devices, spec.baseline.num_ranks())) {
+    trial.reason = absl::StrCat("it takes ", spec.variant.num_ranks(),
+                                " GPUs: ", campaign_->machine.name, " has ", num_devices);
+    return trial;
+  }
   const Point& point = campaign_->points[static_cast<size_t>(spec.point_index)];
   const PredictOptions options{.with_ops = true};
   const absl::StatusOr<StepPrediction> baseline = predictor_.Predict(spec.baseline, point, options);

@@ -209,6 +209,12 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
                                                campaign.budget.rounds,
                                                " rounds; later ones need results"));
   }
+  if (results.machine.backend == "cuda" && results.machine.num_devices > 0 &&
+      campaign.baseline.num_ranks() > results.machine.num_devices) {
+    notes.push_back(absl::StrCat("the baseline takes ", campaign.baseline.num_ranks(), " GPUs, ",
+                                 results.machine.name, " has ", results.machine.num_devices,
+                                 ": links between machines are priced as those inside of one"));
+  }
   std::sort(notes.begin(), notes.end());
   notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
   for (const std::string& note : notes) {

@@ -213,7 +213,10 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) 
   };
   const Campaign& campaign = context.campaign();
   const Machine& machine = context.results.machine;
-  add("machine", machine.name);
+  add("machine", campaign.machine_auto ? machine.name : campaign.machine.name);
+  for (const std::string& override : campaign.overrides) {
+    add("set", override);  // What the source file does not say.
+  }
   add("device", machine.device_name);
   add("backend", machine.backend);
   add("model", campaign.model.name);

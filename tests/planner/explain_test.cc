@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "planner/rank.h"
 #include "tests/planner/campaign_builder.h"
 
@@ -37,6 +39,21 @@ TEST(ExplainTest, SaysInTenLinesWhereEachNumberIsFrom) {
     EXPECT_FALSE(line.text.empty()) << line.what;
     EXPECT_FALSE(line.origin.empty()) << line.what;
   }
+}
+
+TEST(ExplainTest, BooksAPredictionToTheModelAndNotToThePrior) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("one", 1.3, 1.3);
+  Ranking ranking = MakeRanking(builder.results());
+  ranking.interventions[0].predicted_speedup = 1.2;
+  auto lines = Explain(ranking, builder.results().campaign, "one");
+  ASSERT_TRUE(lines.ok());
+  const auto known = std::find_if(lines->begin(), lines->end(), [](const ExplainedLine& line) {
+    return line.text.find("predicted 1.2") != std::string::npos;
+  });
+  ASSERT_NE(known, lines->end());
+  EXPECT_THAT(known->origin, HasSubstr("modelled"));
+  EXPECT_THAT(known->origin, HasSubstr("the cost model's"));
 }
 
 TEST(ExplainTest, TellsOfWhatHasNoPlace) {

@@ -109,6 +109,17 @@ TEST_F(PreviewCampaignTest, IsNoSurerOfOnePointThatIsWrittenAsTwenty) {
   EXPECT_NEAR(*twenty.high, *one.high, 0.01);
 }
 
+TEST_F(PreviewCampaignTest, RanksNoPlanOnGpusThatTheMachineHasNot) {
+  campaign_.machine.num_devices = 2;
+  Add("four", "parallel.tensor", "4");
+  const RankedIntervention four = Find(Preview(), "four");
+  EXPECT_EQ(four.standing, Standing::kNotRun);
+  EXPECT_THAT(four.reason, HasSubstr("it takes 4 GPUs: two has 2"));
+  campaign_.machine.num_devices = 1;
+  EXPECT_THAT(Preview().assumptions,
+              testing::Contains(HasSubstr("the baseline takes 2 GPUs, two has 1")));
+}
+
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
   const Ranking ranking = Preview();
   EXPECT_FALSE(ranking.confidence.has_value());

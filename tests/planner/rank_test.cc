@@ -289,6 +289,19 @@ TEST(MakeRankingTest, CallsTheSamePlanTheSameInBothOrdersWhileTheMachineDrifts) 
   }
 }
 
+TEST(MakeRankingTest, NamesTheDeclaredMachineAndWhatWasSetOnTheCommandLine) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  builder.results().machine.name = "detected";
+  EXPECT_EQ(MakeRanking(builder.results()).environment["machine"], "detected");
+  builder.results().campaign.machine_auto = false;
+  builder.results().campaign.machine.name = "h200-x8";
+  builder.results().campaign.overrides = {"budget.wall=5m", "machine=h200-x8"};
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_EQ(ranking.environment.at("machine"), "h200-x8");
+  EXPECT_THAT(ranking.environment.at("set"), HasSubstr("budget.wall=5m"));
+}
+
 TEST(MakeRankingTest, SaysHowExpertsWereChosenAndWithWhichSeed) {
   CampaignBuilder builder;
   builder.Baseline(1000);
