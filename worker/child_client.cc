@@ -95,6 +95,11 @@ std::string DescribeExit(int status) {
 
 }  // namespace
 
+std::string RankPrefix(const GangPlace& place) {
+  return place.num_ranks > 1 ? absl::StrCat("rank ", place.rank, " of ", place.num_ranks, ": ")
+                             : "";
+}
+
 absl::StatusOr<std::unique_ptr<ChildClient>> ChildClient::Spawn(const LaunchSpec& launch,
                                                                 const std::string& device,
                                                                 const PluginOptions& plugins) {
@@ -179,10 +184,8 @@ AttemptResult ChildClient::Ended(const AttemptSpec& attempt, FailureKind kind,
   result.attempt_id = attempt.attempt_id;
   result.trial_id = attempt.trial_id;
   result.launch = launch_;
-  const std::string of_rank =
-      place.num_ranks > 1 ? absl::StrCat("rank ", place.rank, " of ", place.num_ranks, ": ") : "";
-  result.failure =
-      Failure{.kind = kind, .message = absl::StrCat(of_rank, message), .rank = place.rank};
+  result.failure = Failure{
+      .kind = kind, .message = absl::StrCat(RankPrefix(place), message), .rank = place.rank};
   return result;
 }
 

@@ -30,6 +30,9 @@ struct PluginOptions {
   std::chrono::milliseconds call_limit{60000};
 };
 
+// What failures of one of several ranks begin with: "rank 1 of 2: "; "" for a single one.
+std::string RankPrefix(const GangPlace& place);
+
 // The worker's side of one child process: the binary itself, started again with `--child`. The
 // child is killed when this is destroyed and when the worker dies. Run() by one thread at a time;
 // Kill() by any.

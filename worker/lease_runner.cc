@@ -13,12 +13,14 @@
 namespace lastflop {
 namespace {
 
-AttemptResult NotStarted(const LeasedWork& work, FailureKind kind, std::string message) {
+AttemptResult NotStarted(const LeasedWork& work, FailureKind kind, const std::string& message) {
   AttemptResult result;
   result.attempt_id = work.attempt.attempt_id;
   result.trial_id = work.attempt.trial_id;
   result.launch = work.launch.launch;
-  result.failure = Failure{.kind = kind, .message = std::move(message), .rank = work.place.rank};
+  result.failure = Failure{.kind = kind,
+                           .message = absl::StrCat(RankPrefix(work.place), message),
+                           .rank = work.place.rank};
   return result;
 }
 

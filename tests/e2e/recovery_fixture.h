@@ -39,8 +39,8 @@ class RecoveryTest : public testing::Test {
   // Whether some attempt of a worker is being run.
   bool IsMeasuring(const std::string& id) const;
   // Calls `strike` with the worker of rank `rank` of each running attempt in turn, until
-  // `is_broken`: an attempt may end between the look and the blow. `strike` says whether there was
-  // something to hit; an attempt is hit once.
+  // `is_broken`: an attempt may end between the look and the blow. An attempt is hit again until
+  // `strike` says that it has been.
   bool StrikeUntil(const std::function<bool()>& is_broken, size_t rank,
                    const std::function<bool(const std::string& worker_id)>& strike) const;
   bool WaitForEnd() const;
