@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,7 +102,11 @@ struct CellKey {
   std::string intervention_id;
   std::string choice;
   std::string point;
-  auto operator<=>(const CellKey&) const = default;
+
+  bool operator<(const CellKey& other) const {
+    return std::tie(intervention_id, choice, point) <
+           std::tie(other.intervention_id, other.choice, other.point);
+  }
 };
 
 struct Cells {
