@@ -15,7 +15,6 @@ namespace lastflop {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr int64_t kDraw = 5;
 
