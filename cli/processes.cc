@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_codes.h"
+#include "common/spawn_arguments.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -37,11 +38,7 @@ enum class Group { kShared, kOwn };
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& arguments, Group group,
                             posix_spawn_file_actions_t* actions) {
   std::vector<std::string> copies = arguments;
-  std::vector<char*> pointers;
-  for (std::string& argument : copies) {
-    pointers.push_back(argument.data());
-  }
-  pointers.push_back(nullptr);
+  const std::vector<char*> pointers = NullTerminated(copies);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   if (group == Group::kOwn) {

@@ -249,8 +249,10 @@ Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
   }
   Ceiling ceiling;
   ceiling.speedup = time.total_us / least_us * tokens;
-  ceiling.arithmetic = absl::StrFormat("%.1f / (%.1f - (%.1f - %.1f)", time.total_us, time.total_us,
-                                       time.touched_us, floor_us);
+  ceiling.arithmetic = absl::StrFormat("%.1f / (%.1f", time.total_us, time.total_us);
+  if (!touched.empty()) {
+    absl::StrAppendFormat(&ceiling.arithmetic, " - (%.1f - %.1f)", time.touched_us, floor_us);
+  }
   if (gaps_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " - %.1f gaps", gaps_us);
   if (pin_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " - %.1f pinned", pin_us);
   if (draft_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " + %.1f drafts", draft_us);

@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/spawn_arguments.h"
 #include "common/status_macros.h"
 #include "lastflop/v1/child.pb.h"
 #include "proto/codec.h"
@@ -30,30 +31,6 @@ namespace {
 
 constexpr std::chrono::seconds kReadyTimeout{60};
 constexpr std::chrono::milliseconds kPoll{100};
-
-// The environment of this process with `added` on top, as "NAME=value" strings.
-std::vector<std::string> MergedEnvironment(const std::map<std::string, std::string>& added) {
-  std::vector<std::string> merged;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (added.count(text.substr(0, text.find('='))) == 0) {
-      merged.push_back(text);
-    }
-  }
-  for (const auto& [name, value] : added) {
-    merged.push_back(absl::StrCat(name, "=", value));
-  }
-  return merged;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& text : strings) {
-    pointers.push_back(text.data());
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 // A copy of `fd` above the numbers that a child has its own under: posix_spawn's dup2 onto the same
 // number would keep close-on-exec. To be closed.
@@ -72,8 +49,8 @@ absl::StatusOr<pid_t> SpawnSelf(int pipe_fd, int watch_fd,
   std::vector<std::string> arguments = {"lastflop-worker", std::string(kChildFlag),
                                         absl::StrCat(getpid())};
   std::vector<std::string> environment = MergedEnvironment(env);
-  std::vector<char*> argument_pointers = Pointers(arguments);
-  std::vector<char*> environment_pointers = Pointers(environment);
+  std::vector<char*> argument_pointers = NullTerminated(arguments);
+  std::vector<char*> environment_pointers = NullTerminated(environment);
   pid_t pid = -1;
   const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argument_pointers.data(),
                                 environment_pointers.data());

@@ -82,13 +82,15 @@ class CpuArm final : public Arm {
   void MakeSegments();
   absl::Status AgreeOnPasses(Gang& gang);
   int64_t PassesOfThisRank() const;
-  absl::Status DrawRouting(int64_t draw);
-  absl::Status Route();
   absl::Status StartTogether();
   absl::Status CheckOp(int64_t draw, size_t index, CheckedOps& checked);
   absl::StatusOr<RunTimes> TimedRun(bool time_ops);
   absl::Status RunLayers(size_t begin, size_t end, RunTimes& times);
   absl::Status RunSegment(const Segment& segment, double scale, RunTimes* times);
+
+  // worker/cpu_arm_draw.cc, with SetDraw()
+  absl::Status DrawRouting(int64_t draw);
+  absl::Status Route();
 
   // worker/cpu_arm_pipeline.cc
   int64_t num_micro_batches() const { return step_->plan.parallel.micro_batches; }

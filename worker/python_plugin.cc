@@ -22,13 +22,11 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/spawn_arguments.h"
 #include "common/status_macros.h"
-
-extern char** environ;
 
 namespace lastflop {
 namespace {
@@ -61,33 +59,6 @@ std::set<int> CoresOfThreads() {
   }
   closedir(threads);
   return cores;
-}
-
-// The environment with as many threads for libraries as there are cores.
-std::vector<std::string> EnvironmentFor(size_t num_cores) {
-  std::vector<std::string> result;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const absl::string_view text(*variable);
-    if (!absl::StartsWith(text, "OMP_NUM_THREADS=") &&
-        !absl::StartsWith(text, "OPENBLAS_NUM_THREADS=") &&
-        !absl::StartsWith(text, "MKL_NUM_THREADS=")) {
-      result.emplace_back(text);
-    }
-  }
-  for (const absl::string_view name :
-       {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
-    result.push_back(absl::StrCat(name, "=", num_cores));
-  }
-  return result;
-}
-
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& text : strings) {
-    pointers.push_back(text.data());
-  }
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 json JsonOf(const lastflop_moe_problem& p) {
@@ -256,9 +227,12 @@ absl::StatusOr<std::shared_ptr<PythonPlugin>> PythonPlugin::Start(const std::str
                                         absl::StrCat(kSocketFd),
                                         absl::StrCat(getpid()),
                                         absl::StrJoin(cores, ",")};
-  std::vector<std::string> environment = EnvironmentFor(cores.size());
-  std::vector<char*> argument_pointers = Pointers(arguments);
-  std::vector<char*> environment_pointers = Pointers(environment);
+  const std::string num_threads = absl::StrCat(cores.size());  // Of its libraries.
+  std::vector<std::string> environment = MergedEnvironment({{"OMP_NUM_THREADS", num_threads},
+                                                            {"OPENBLAS_NUM_THREADS", num_threads},
+                                                            {"MKL_NUM_THREADS", num_threads}});
+  std::vector<char*> argument_pointers = NullTerminated(arguments);
+  std::vector<char*> environment_pointers = NullTerminated(environment);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

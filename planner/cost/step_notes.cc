@@ -1,5 +1,7 @@
 #include "planner/cost/step_notes.h"
 
+#include <set>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -7,42 +9,40 @@
 namespace lastflop {
 namespace {
 
-void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) {
-  const Plan plain;
-  const auto note = [&notes](bool is_set, absl::string_view field) {
-    if (is_set) {
-      notes.push_back(
-          absl::StrCat(field, ": no measurement says what it changes; taken as nothing"));
+// The field of the ones that no curve prices which `path` is of; "" where the value is priced.
+absl::string_view UnpricedField(absl::string_view path, absl::string_view value) {
+  if (path == "moe.kernel") {
+    return value == "grouped" || value == "fused" ? "" : path;
+  }
+  if (path == "overlap") {
+    return value == "prefill_decode" ? path : "";
+  }
+  for (const absl::string_view field :
+       {"moe.tile_order", "moe.group_m", "moe.l2_pin", "moe.cache_hint", "collectives.nccl",
+        "launch.dependent", "process.env"}) {
+    if (absl::StartsWith(path, field)) {
+      return field;
     }
-  };
-  note(plan.moe.kernel != MoeKernel::kGrouped && plan.moe.kernel != MoeKernel::kFused,
-       "moe.kernel");
-  note(plan.moe.tile_order != plain.moe.tile_order || plan.moe.group_m != 0, "moe.tile_order");
-  note(plan.moe.l2_pin.has_value(), "moe.l2_pin");
-  note(plan.moe.cache_hint != CacheHint::kNone, "moe.cache_hint");
-  note(!(plan.collectives.nccl == NcclTuning{}), "collectives.nccl");
-  note(plan.launch.dependent, "launch.dependent");
-  note(!plan.process_env.empty(), "process.env");
-  note(plan.overlap == Overlap::kPrefillDecode, "overlap");
+  }
+  return "";
+}
+
+void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) {
+  std::set<absl::string_view> fields;
+  const std::vector<PlanDifference> set = DiffPlans(Plan(), plan);
+  for (const PlanDifference& one : set) {
+    fields.insert(UnpricedField(one.path, one.to));
+  }
+  fields.erase("");
+  for (const absl::string_view field : fields) {
+    notes.push_back(absl::StrCat(field, ": no measurement says what it changes; taken as nothing"));
+  }
 }
 
 }  // namespace
 
 bool HasACurve(absl::string_view path, absl::string_view value) {
-  if (path == "moe.kernel") {
-    return value == "grouped" || value == "fused";
-  }
-  if (path == "overlap") {
-    return value != "prefill_decode";
-  }
-  for (const absl::string_view prefix :
-       {"moe.tile_order", "moe.group_m", "moe.l2_pin", "moe.cache_hint", "collectives.nccl",
-        "launch.dependent", "process.env"}) {
-    if (absl::StartsWith(path, prefix)) {
-      return false;
-    }
-  }
-  return true;
+  return UnpricedField(path, value).empty();
 }
 
 std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,

@@ -40,6 +40,14 @@ const std::map<std::string, Outcome>& Outcomes() {
   return outcomes;
 }
 
+std::map<std::string, json> EntriesOf(const json& report) {
+  std::map<std::string, json> by_id;
+  for (const json& entry : report.at("ranking")) {
+    by_id[entry.at("id").get<std::string>()] = entry;
+  }
+  return by_id;
+}
+
 TEST(PluginRunTest, GivesEveryPluginAnOutcomeOfItsOwn) {
   const TestFolder folder;
   std::string interventions =
@@ -68,10 +76,7 @@ TEST(PluginRunTest, GivesEveryPluginAnOutcomeOfItsOwn) {
   Program run(folder.path(), "lastflop", arguments);
   ASSERT_EQ(run.Wait(), 0) << run.Err();
   const json report = json::parse(run.Out());
-  std::map<std::string, json> by_id;
-  for (const json& entry : report.at("ranking")) {
-    by_id[entry.at("id").get<std::string>()] = entry;
-  }
+  std::map<std::string, json> by_id = EntriesOf(report);
   EXPECT_EQ(by_id.at("good").at("standing"), "measured") << by_id.at("good").dump();
   EXPECT_GT(by_id.at("good").at("speedup").at("pairs").get<int>(), 0);
   EXPECT_EQ(by_id.at("columns").at("standing"), "measured") << by_id.at("columns").dump();
@@ -102,10 +107,7 @@ TEST(PluginRunTest, RunsPythonInAProcessOfItsOwnOnEveryRank) {
        PluginFlag("hang", "faulty_hang.py"), "--plugin", PluginFlag("crash", "faulty_crash.py")});
   ASSERT_EQ(run.Wait(), 0) << run.Err();
   const json report = json::parse(run.Out());
-  std::map<std::string, json> by_id;
-  for (const json& entry : report.at("ranking")) {
-    by_id[entry.at("id").get<std::string>()] = entry;
-  }
+  std::map<std::string, json> by_id = EntriesOf(report);
   EXPECT_EQ(by_id.at("good").at("standing"), "measured") << by_id.at("good").dump();
   EXPECT_LT(by_id.at("good").at("speedup").at("estimate").get<double>(), 1) << "plain Python";
   EXPECT_THAT(report.at("environment").at("plugin:good").get<std::string>(),

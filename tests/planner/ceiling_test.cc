@@ -201,7 +201,10 @@ TEST_F(PrepareCeilingTest, BoundsLaunchesByTheTimeThatNoOpClaims) {
   variant.launch.graph = GraphMode::kFull;
   const auto input = Prepare(variant);
   ASSERT_TRUE(input.ok()) << input.status();
-  EXPECT_NEAR(*MakeCeiling(*input, "step").speedup, total_us / (total_us - 50), 1e-9);
+  const Ceiling ceiling = MakeCeiling(*input, "step");
+  EXPECT_NEAR(*ceiling.speedup, total_us / (total_us - 50), 1e-9);
+  EXPECT_THAT(ceiling.arithmetic, HasSubstr(" - 50.0 gaps) = "));
+  EXPECT_THAT(ceiling.arithmetic, testing::Not(HasSubstr("(0.0 - 0.0)"))) << "no op is touched";
 }
 
 TEST_F(PrepareCeilingTest, IsOneWhereTheStepHasNothingToChange) {
