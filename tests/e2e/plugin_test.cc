@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/e2e/program.h"
 #include "tests/e2e/tiny_campaign.h"
 
@@ -67,8 +68,8 @@ TEST(PluginRunTest, GivesEveryPluginAnOutcomeOfItsOwn) {
                                         "--plugin",
                                         PluginFlag("good", "moe_cpu")};
   for (const auto& [name, outcome] : Outcomes()) {
-    interventions += "  - {id: " + name + ", title: " + name +
-                     ", tier: 2, effort: 1d, set: {moe.kernel: 'plugin:" + name + "'}}\n";
+    absl::StrAppend(&interventions, "  - {id: ", name, ", title: ", name,
+                    ", tier: 2, effort: 1d, set: {moe.kernel: 'plugin:", name, "'}}\n");
     arguments.insert(arguments.end(), {"--plugin", PluginFlag(name, "faulty_" + name)});
   }
   arguments[1] = WriteTinyCampaign(folder, interventions,
