@@ -102,7 +102,12 @@ absl::StatusOr<Point> ReadPoint(const Json& json, const std::string& path) {
   point.batch = fields.Integer("batch");
   point.context = fields.Integer("context");
   point.time_share = fields.Number("time_share");
+  const std::string label = fields.Text("point");
   LASTFLOP_RETURN_IF_ERROR(fields.status());
+  if (const std::string untagged = absl::StrCat(point.Label(), " ");
+      absl::StartsWith(label, untagged)) {
+    point.tag = label.substr(untagged.size());
+  }
   return point;
 }
 

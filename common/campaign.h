@@ -22,6 +22,11 @@ struct Routing {
   std::string trace_file;  // trace: as written in the campaign.
   // trace: expert popularity counts per layer, [layer][expert], read by spec/.
   std::vector<std::vector<double>> trace_popularity;
+
+  // "zipf 1.2", "uniform", "trace counts.csv".
+  std::string Label() const;
+  // "zipf 1.2 seed 1".
+  std::string LabelWithSeed() const;
 };
 
 // One workload point.
@@ -31,8 +36,10 @@ struct Point {
   int64_t context = 0;    // decode: tokens in the cache; prefill: prompt tokens per sequence.
   double time_share = 0;  // Of today's serving time; shares of a campaign sum to 1.
   Routing routing;        // The workload's, unless the point overrides it.
+  std::string tag;        // Its routing in words where another point differs in that alone.
 
-  // "decode b64 c4096": how reports name a point.
+  // "decode b64 c4096", and the tag where there is one: how reports name a point. No two points of
+  // a campaign have the same.
   std::string Label() const;
   // Tokens that enter the first layer: batch for decode, batch * context for prefill.
   int64_t num_tokens() const;

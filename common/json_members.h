@@ -126,6 +126,7 @@ void Members(Archive& archive, Value& value) {
   archive("context", value.context);
   archive("time_share", value.time_share);
   archive("routing", value.routing);
+  archive("tag", value.tag);
 }
 
 template <typename Archive, Is<Effort> Value>

@@ -59,14 +59,7 @@ void AddFigures(const PooledTrial& trial, const Campaign& campaign, BaselinePoin
 
 BaselinePoint MakeBaselinePoint(const RankingContext& context, int point_index) {
   const auto index = static_cast<size_t>(point_index);
-  const Point& asked = context.campaign().points[index];
-  BaselinePoint point;
-  point.point_index = point_index;
-  point.label = asked.Label();
-  point.phase = asked.phase;
-  point.batch = asked.batch;
-  point.context = asked.context;
-  point.time_share = asked.time_share;
+  BaselinePoint point = NameBaselinePoint(context.campaign(), point_index);
   const PooledTrial* trial = context.baseline_trials[index];
   if (trial == nullptr) {
     point.reason = "the campaign has no trial of the baseline here";
@@ -110,6 +103,19 @@ void Compare(RankingContext& context) {
 }
 
 }  // namespace
+
+BaselinePoint NameBaselinePoint(const Campaign& campaign, int point_index) {
+  const Point& asked = campaign.points[static_cast<size_t>(point_index)];
+  BaselinePoint point;
+  point.point_index = point_index;
+  point.label = asked.Label();
+  point.phase = asked.phase;
+  point.batch = asked.batch;
+  point.context = asked.context;
+  point.time_share = asked.time_share;
+  point.routing = asked.routing.LabelWithSeed();
+  return point;
+}
 
 RankingContext MakeUnjudgedContext(const CampaignResults& results) {
   RankingContext context{.results = results, .trials = PoolTrials(results)};

@@ -42,6 +42,9 @@ struct RankingContext {
   const Campaign& campaign() const { return results.campaign; }
 };
 
+// Which point it is, without a figure.
+BaselinePoint NameBaselinePoint(const Campaign& campaign, int point_index);
+
 RankingContext MakeContext(const CampaignResults& results);
 
 // As MakeContext, but nothing is judged: every effect is undecided and has no interval.

@@ -20,32 +20,30 @@ double CostGpuHours(const Effort& effort, const Economics& economics) {
   return effort.likely_hours * economics.engineer_hour_in_gpu_hours;
 }
 
-double ExpectedSaving(double speedup, Risk risk) {
-  return (1 - 1 / speedup) * ChanceOfSuccess(risk);
-}
+double ExpectedSaving(double speedup, double chance) { return (1 - 1 / speedup) * chance; }
 
 std::optional<Gain> NetGain(const SpeedupFigure& figure, double counted, const Effort& effort,
-                            Risk risk, const Economics& economics) {
+                            double chance, const Economics& economics) {
   if (!economics.gpu_hours.has_value()) {
     return std::nullopt;
   }
   const double rate = economics.engineer_hour_in_gpu_hours;
   Gain gain;
   gain.net_gpu_hours =
-      *economics.gpu_hours * ExpectedSaving(counted, risk) - CostGpuHours(effort, economics);
+      *economics.gpu_hours * ExpectedSaving(counted, chance) - CostGpuHours(effort, economics);
   if (figure.low.has_value() && figure.high.has_value()) {
     // An unproven speedup counts as 1, which may lie just outside its interval.
     const double low = std::min(*figure.low, counted);
     const double high = std::max(*figure.high, counted);
-    gain.low = *economics.gpu_hours * ExpectedSaving(low, risk) - effort.high_hours * rate;
-    gain.high = *economics.gpu_hours * ExpectedSaving(high, risk) - effort.low_hours * rate;
+    gain.low = *economics.gpu_hours * ExpectedSaving(low, chance) - effort.high_hours * rate;
+    gain.high = *economics.gpu_hours * ExpectedSaving(high, chance) - effort.low_hours * rate;
   }
   return gain;
 }
 
-std::optional<double> BreakEvenGpuHours(double counted, const Effort& effort, Risk risk,
+std::optional<double> BreakEvenGpuHours(double counted, const Effort& effort, double chance,
                                         const Economics& economics) {
-  const double saving = ExpectedSaving(counted, risk);
+  const double saving = ExpectedSaving(counted, chance);
   if (saving <= 0) {
     return std::nullopt;
   }

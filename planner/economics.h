@@ -16,17 +16,18 @@ double ChanceOfSuccess(Risk risk);
 double CostGpuHours(const Effort& effort, const Economics& economics);
 
 // The share of today's GPU time that is expected to be saved: (1 - 1/speedup) * chance.
-double ExpectedSaving(double speedup, Risk risk);
+double ExpectedSaving(double speedup, double chance);
 
 // gpu_hours * (1 - 1/speedup) * chance - effort * engineer_hour_in_gpu_hours. The interval is the
 // envelope of the speedup's and the effort's: low speedup with high effort, and the reverse.
-// `counted` is the speedup that counts for the expectation, which is 1 when none is proven.
-// Absent without economics.gpu_hours.
+// `counted` is the speedup that counts for the expectation, which is 1 when none is proven;
+// `chance` and `effort` are of everything that was measured together. Absent without
+// economics.gpu_hours.
 std::optional<Gain> NetGain(const SpeedupFigure& figure, double counted, const Effort& effort,
-                            Risk risk, const Economics& economics);
+                            double chance, const Economics& economics);
 
 // The GPU-hours of serving from which the effort pays. Absent when `counted` saves nothing.
-std::optional<double> BreakEvenGpuHours(double counted, const Effort& effort, Risk risk,
+std::optional<double> BreakEvenGpuHours(double counted, const Effort& effort, double chance,
                                         const Economics& economics);
 
 }  // namespace lastflop

@@ -128,8 +128,8 @@ ExplainedLine GainLine(const Campaign& campaign, const RankedIntervention& one) 
   }
   std::string text =
       absl::StrFormat("%+.0f GPU-hours = %g * saving * %.2f chance - effort * %g",
-                      one.gain->net_gpu_hours, *campaign.economics.gpu_hours,
-                      ChanceOfSuccess(one.risk), campaign.economics.engineer_hour_in_gpu_hours);
+                      one.gain->net_gpu_hours, *campaign.economics.gpu_hours, one.whole_chance,
+                      campaign.economics.engineer_hour_in_gpu_hours);
   if (one.gain->low.has_value() && one.gain->high.has_value()) {
     absl::StrAppendFormat(&text, " (%+.0f to %+.0f)", *one.gain->low, *one.gain->high);
   }

@@ -138,6 +138,7 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
   result.batch = asked.batch;
   result.context = asked.context;
   result.time_share = asked.time_share;
+  result.routing = asked.routing.LabelWithSeed();
   judged.trial = chosen.trial;
   result.patch = PatchOf(intervention, chosen.choice);
   if (chosen.trial == nullptr) {
@@ -289,10 +290,14 @@ void SetCeiling(const std::vector<JudgedPoint>& points, RankedIntervention& rank
   ranked.ceiling_arithmetic = absl::StrJoin(arithmetic, "; ");
 }
 
-// The effort of an intervention and of all that it needs: they are built, and were measured,
-// together.
-Effort WholeEffort(const Campaign& campaign, const RankedIntervention& ranked) {
-  Effort whole = ranked.effort;
+// Of an intervention and all that it needs: they are built, and were measured, together.
+struct WholeCost {
+  Effort effort;
+  double chance = 1;  // That none of them fails in production.
+};
+
+WholeCost CostOfWhole(const Campaign& campaign, const RankedIntervention& ranked) {
+  WholeCost whole{.effort = ranked.effort, .chance = ChanceOfSuccess(ranked.risk)};
   std::vector<std::string> open = ranked.needs;
   std::set<std::string> counted = {ranked.id};
   while (!open.empty()) {
@@ -300,9 +305,10 @@ Effort WholeEffort(const Campaign& campaign, const RankedIntervention& ranked) {
     open.pop_back();
     for (const Intervention& needed : campaign.interventions) {
       if (needed.id == id && counted.insert(id).second) {
-        whole.low_hours += needed.effort.low_hours;
-        whole.likely_hours += needed.effort.likely_hours;
-        whole.high_hours += needed.effort.high_hours;
+        whole.effort.low_hours += needed.effort.low_hours;
+        whole.effort.likely_hours += needed.effort.likely_hours;
+        whole.effort.high_hours += needed.effort.high_hours;
+        whole.chance *= ChanceOfSuccess(needed.risk);
         open.insert(open.end(), needed.needs.begin(), needed.needs.end());
       }
     }
@@ -310,22 +316,21 @@ Effort WholeEffort(const Campaign& campaign, const RankedIntervention& ranked) {
   return whole;
 }
 
-void SetGain(const RankingContext& context, RankedIntervention& ranked) {
+void SetGain(const RankingContext& context, const WholeCost& whole, RankedIntervention& ranked) {
   if (!ranked.mix.has_value()) {
     return;
   }
   const Economics& economics = context.campaign().economics;
-  const Effort effort = WholeEffort(context.campaign(), ranked);
   const double counted = CountedSpeedup(ranked);
-  ranked.gain = NetGain(*ranked.mix, counted, effort, ranked.risk, economics);
-  ranked.break_even_gpu_hours = BreakEvenGpuHours(counted, effort, ranked.risk, economics);
-  if (ranked.gain.has_value() && effort.likely_hours > 0) {
-    ranked.gain_per_hour = ranked.gain->net_gpu_hours / effort.likely_hours;
+  ranked.gain = NetGain(*ranked.mix, counted, whole.effort, whole.chance, economics);
+  ranked.break_even_gpu_hours = BreakEvenGpuHours(counted, whole.effort, whole.chance, economics);
+  if (ranked.gain.has_value() && whole.effort.likely_hours > 0) {
+    ranked.gain_per_hour = ranked.gain->net_gpu_hours / whole.effort.likely_hours;
   }
   if (!ranked.needs.empty()) {
     absl::StrAppend(&ranked.reason, ranked.reason.empty() ? "" : "; ",
                     "measured with what it needs (", absl::StrJoin(ranked.needs, ", "),
-                    "), whose effort the gain counts");
+                    "), whose effort and risk the gain counts");
   }
 }
 
@@ -383,8 +388,10 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
     ranked.predicted_speedup = ranked.mix->estimate;
   }
   SetQuality(context, ranked);
-  ranked.whole_effort_hours = WholeEffort(context.campaign(), ranked).likely_hours;
-  SetGain(context, ranked);
+  const WholeCost whole = CostOfWhole(context.campaign(), ranked);
+  ranked.whole_effort_hours = whole.effort.likely_hours;
+  ranked.whole_chance = whole.chance;
+  SetGain(context, whole, ranked);
   return ranked;
 }
 

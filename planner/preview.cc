@@ -36,14 +36,7 @@ absl::StatusOr<CampaignResults> NothingRun(const Campaign& campaign) {
 
 BaselinePoint PredictedPoint(const Campaign& campaign, int point_index,
                              const PredictedBaseline& predicted) {
-  const Point& asked = campaign.points[static_cast<size_t>(point_index)];
-  BaselinePoint point;
-  point.point_index = point_index;
-  point.label = asked.Label();
-  point.phase = asked.phase;
-  point.batch = asked.batch;
-  point.context = asked.context;
-  point.time_share = asked.time_share;
+  BaselinePoint point = NameBaselinePoint(campaign, point_index);
   point.standing = Standing::kPredicted;
   point.reason = absl::StrFormat("%.1f to %.1f us, %s", predicted.step.step.low_us,
                                  predicted.step.step.high_us, ToWord(predicted.step.step.origin));
@@ -192,10 +185,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
     context.baseline_trials.push_back(nullptr);
     context.breakdowns.emplace_back();
     context.baseline.emplace_back();
-    const Point& point = campaign.points[i];
-    context.baseline[i].point_index = static_cast<int>(i);
-    context.baseline[i].label = point.Label();
-    context.baseline[i].time_share = point.time_share;
+    context.baseline[i] = NameBaselinePoint(campaign, static_cast<int>(i));
     context.baseline[i].reason = "the model cannot price the baseline here";
     if (baselines[i].has_value()) {
       context.breakdowns[i] = baselines[i]->breakdown;

@@ -46,7 +46,8 @@ double KeyOf(const RankedIntervention& one, RankingOrder order, const Economics&
   if (order == RankingOrder::kPareto) {
     return one.pareto_layer.has_value() ? -*one.pareto_layer : std::numeric_limits<int>::min();
   }
-  return RankingKey(order, CountedSpeedup(one), one.whole_effort_hours, one.risk, economics);
+  return RankingKey(order, CountedSpeedup(one), one.whole_effort_hours, one.whole_chance,
+                    economics);
 }
 
 // Among those with a place: what nothing else beats in both effort and speedup, and so on.

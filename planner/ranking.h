@@ -45,6 +45,7 @@ struct PointResult {
   int64_t batch = 0;
   int64_t context = 0;
   double time_share = 0;
+  std::string routing;              // "zipf 1.2 seed 1".
   std::string choice;               // Of a `try` sweep; "" without one.
   std::vector<FieldSetting> patch;  // What the intervention itself sets here, with that choice.
   Standing standing = Standing::kNotRun;
@@ -81,6 +82,7 @@ struct RankedIntervention {
   int tier = 1;
   Effort effort;
   double whole_effort_hours = 0;  // Likely, with that of everything it needs.
+  double whole_chance = 1;        // That it and everything it needs survive production.
   Risk risk = Risk::kMedium;
   Quality quality = Quality::kExact;
   Switchable switchable = Switchable::kDeployment;
@@ -131,6 +133,7 @@ struct BaselinePoint {
   int64_t batch = 0;
   int64_t context = 0;
   double time_share = 0;
+  std::string routing;  // "zipf 1.2 seed 1".
   Standing standing = Standing::kNotRun;
   std::string reason;
   std::optional<double> step_us;  // Mean.

@@ -181,7 +181,8 @@ std::vector<SetCandidate> ToSearch(const std::vector<Placeable>& candidates,
   for (const Placeable& one : candidates) {
     SetCandidate candidate;
     for (const double part : one.parts) {
-      candidate.time_factors.push_back(1 - ExpectedSaving(part, one.ranked->risk));
+      // A part works only where what it needs does.
+      candidate.time_factors.push_back(1 - ExpectedSaving(part, one.ranked->whole_chance));
     }
     candidate.cost = campaign.economics.gpu_hours.has_value()
                          ? CostGpuHours(one.ranked->effort, campaign.economics)

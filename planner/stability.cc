@@ -140,7 +140,7 @@ class Drawer {
     }
     for (size_t i = 0; i < drawn_.size(); ++i) {
       keys_[i] = RankingKey(options_.order, drawn_[i].speedup, drawn_[i].effort_hours,
-                            ranked_[i].risk, campaign_.economics);
+                            ranked_[i].whole_chance, campaign_.economics);
     }
   }
 
@@ -165,12 +165,12 @@ double PerHour(double worth, double hours) {
 
 }  // namespace
 
-double RankingKey(RankingOrder order, double counted, double effort_hours, Risk risk,
+double RankingKey(RankingOrder order, double counted, double effort_hours, double chance,
                   const Economics& economics) {
   if (order == RankingOrder::kImpact || order == RankingOrder::kPareto) {
     return counted;
   }
-  const double saving = ExpectedSaving(counted, risk);
+  const double saving = ExpectedSaving(counted, chance);
   const double net =
       economics.gpu_hours.has_value()
           ? *economics.gpu_hours * saving - effort_hours * economics.engineer_hour_in_gpu_hours

@@ -27,9 +27,9 @@ void SetStability(const Campaign& campaign, const StabilityOptions& options,
                   std::vector<RankedIntervention>& ranked);
 
 // The key that the placed are ordered by, the larger first, from what counts of a speedup and what
-// it costs with all that it needs. Of RankingOrder::kPareto it is the speedup alone: layers are of
-// all together.
-double RankingKey(RankingOrder order, double counted, double effort_hours, Risk risk,
+// it costs and risks with all that it needs. Of RankingOrder::kPareto it is the speedup alone:
+// layers are of all together.
+double RankingKey(RankingOrder order, double counted, double effort_hours, double chance,
                   const Economics& economics);
 
 }  // namespace lastflop

@@ -222,11 +222,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) 
   add("model", campaign.model.name);
   add("baseline_plan", PlanHash(campaign.baseline));
   for (const Point& point : campaign.points) {
-    add("routing", absl::StrCat(ToWord(point.routing.distribution),
-                                point.routing.distribution == Distribution::kZipf
-                                    ? absl::StrFormat(" %g", point.routing.exponent)
-                                    : "",
-                                " seed ", point.routing.seed));
+    add("routing", point.routing.LabelWithSeed());
   }
   for (const PooledTrial& trial : context.trials) {
     for (const AttemptRecord* attempt : trial.attempts) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,13 +118,37 @@ void SettleShares(const YamlValue& list, size_t num_with_share, std::vector<Poin
   }
 }
 
-void WarnOfTwins(const std::vector<Point>& points, std::vector<std::string>& warnings) {
+// Appends `tags[i]` to every point whose label is not its own.
+void TagTwins(const std::vector<std::string>& tags, std::vector<Point>& points) {
+  std::map<std::string, int> num_called;
+  for (const Point& point : points) {
+    ++num_called[point.Label()];
+  }
   for (size_t i = 0; i < points.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (points[i].Label() == points[j].Label()) {
-        warnings.push_back(absl::StrCat("workload.points[", j, "] and [", i, "] are both called \"",
-                                        points[i].Label(), "\""));
-      }
+    if (num_called[points[i].Label()] > 1) {
+      absl::StrAppend(&points[i].tag, points[i].tag.empty() ? "" : " ", tags[i]);
+    }
+  }
+}
+
+// Points that differ in their routing alone are told apart by it; equal points are an error.
+void NameApart(const YamlValue& list, std::vector<Point>& points, Diagnostics& diagnostics) {
+  std::vector<std::string> routings;
+  std::vector<std::string> seeds;
+  for (const Point& point : points) {
+    routings.push_back(point.routing.Label());
+    seeds.push_back(absl::StrCat("seed ", point.routing.seed));
+  }
+  TagTwins(routings, points);
+  TagTwins(seeds, points);
+  std::map<std::string, size_t> first_called;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const auto [first, is_new] = first_called.emplace(points[i].Label(), i);
+    if (!is_new) {
+      diagnostics.Error(
+          list.items[i].location, IndexPath("workload.points", i),
+          absl::StrCat("is the same as ", IndexPath("workload.points", first->second), " (",
+                       points[i].Label(), "): give it once, with both time_shares"));
     }
   }
 }
@@ -157,7 +182,7 @@ std::vector<Point> ReadWorkload(const YamlValue& value, const std::string& direc
   }
   if (diagnostics.ok()) {
     SettleShares(*list, num_with_share, points, diagnostics, warnings);
-    WarnOfTwins(points, warnings);
+    NameApart(*list, points, diagnostics);
   }
   return points;
 }

@@ -21,25 +21,28 @@ constexpr Effort kThreeDays = {.low_hours = 16, .likely_hours = 24, .high_hours 
 TEST(NetGainTest, WeighsWhatIsSavedAgainstTheEffort) {
   const Economics economics{.gpu_hours = 50000, .engineer_hour_in_gpu_hours = 40};
   const SpeedupFigure figure = Figure(1.25, 1.2, 1.3);
-  const auto gain = NetGain(figure, 1.25, kThreeDays, Risk::kMedium, economics);
+  const auto gain = NetGain(figure, 1.25, kThreeDays, ChanceOfSuccess(Risk::kMedium), economics);
   EXPECT_NEAR(gain->net_gpu_hours, 50000 * 0.2 * 0.8 - 960, 1e-6);
   EXPECT_NEAR(*gain->low, 50000 * (1 - 1 / 1.2) * 0.8 - 1600, 1e-6);
   EXPECT_NEAR(*gain->high, 50000 * (1 - 1 / 1.3) * 0.8 - 640, 1e-6);
-  EXPECT_NEAR(*BreakEvenGpuHours(1.25, kThreeDays, Risk::kMedium, economics), 6000, 1e-6);
+  EXPECT_NEAR(*BreakEvenGpuHours(1.25, kThreeDays, ChanceOfSuccess(Risk::kMedium), economics), 6000,
+              1e-6);
 }
 
 TEST(NetGainTest, CostsItsEffortWhenNothingIsProven) {
   const Economics economics{.gpu_hours = 50000, .engineer_hour_in_gpu_hours = 40};
-  const auto gain =
-      NetGain(Figure(1.02, 0.99, 1.05), /*counted=*/1, kThreeDays, Risk::kLow, economics);
+  const auto gain = NetGain(Figure(1.02, 0.99, 1.05), /*counted=*/1, kThreeDays,
+                            ChanceOfSuccess(Risk::kLow), economics);
   EXPECT_DOUBLE_EQ(gain->net_gpu_hours, -960);
   EXPECT_LE(*gain->low, gain->net_gpu_hours);
   EXPECT_GE(*gain->high, gain->net_gpu_hours);
-  EXPECT_FALSE(BreakEvenGpuHours(1, kThreeDays, Risk::kLow, economics).has_value());
+  EXPECT_FALSE(
+      BreakEvenGpuHours(1, kThreeDays, ChanceOfSuccess(Risk::kLow), economics).has_value());
 }
 
 TEST(NetGainTest, IsNotAvailableWithoutGpuHours) {
-  EXPECT_FALSE(NetGain(Figure(1.2, 1.1, 1.3), 1.2, kThreeDays, Risk::kLow, {}).has_value());
+  EXPECT_FALSE(
+      NetGain(Figure(1.2, 1.1, 1.3), 1.2, kThreeDays, ChanceOfSuccess(Risk::kLow), {}).has_value());
 }
 
 TEST(MixSpeedupTest, RanksATenthOfTheStepMadeTwiceAsFastAtFivePercent) {

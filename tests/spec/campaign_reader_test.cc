@@ -49,6 +49,36 @@ TEST(CampaignReaderTest, ReadsEverySection) {
   EXPECT_EQ(read->economics.gpu_hours, 50000);
 }
 
+TEST(CampaignReaderTest, TellsPointsApartByTheirRoutingWhereNothingElseDoes) {
+  const auto labels = [](const std::string& third) -> std::vector<std::string> {
+    const absl::StatusOr<Campaign> read =
+        ReadText(Changed("{phase: prefill, batch: 2, context: 512, time_share: 0.3, routing: "
+                         "{distribution: uniform}}",
+                         third));
+    std::vector<std::string> found;
+    EXPECT_TRUE(read.ok()) << read.status();
+    for (const Point& point : read.ok() ? read->points : std::vector<Point>()) {
+      found.push_back(point.Label());
+    }
+    return found;
+  };
+  EXPECT_THAT(
+      labels("{batch: 64, context: 4096, time_share: 0.3, routing: {exponent: 1.5}}"),
+      ElementsAre("decode b1 c4096", "decode b64 c4096 zipf 1", "decode b64 c4096 zipf 1.5"));
+  EXPECT_THAT(labels("{batch: 64, context: 4096, time_share: 0.3, routing: {seed: 8}}"),
+              ElementsAre("decode b1 c4096", "decode b64 c4096 zipf 1 seed 7",
+                          "decode b64 c4096 zipf 1 seed 8"));
+}
+
+TEST(CampaignReaderTest, RefusesTheSamePointTwice) {
+  const absl::StatusOr<Campaign> read = ReadText(Changed(
+      "{phase: prefill, batch: 2, context: 512, time_share: 0.3, routing: {distribution: uniform}}",
+      "{batch: 64, context: 4096, time_share: 0.3}"));
+  ASSERT_FALSE(read.ok());
+  EXPECT_THAT(std::string(read.status().message()),
+              HasSubstr("workload.points[2]: is the same as workload.points[1]"));
+}
+
 TEST(CampaignReaderTest, ReadsInterventions) {
   const absl::StatusOr<Campaign> read = ReadText(kGoodCampaign);
   ASSERT_TRUE(read.ok()) << read.status();
