@@ -28,27 +28,29 @@ absl::StatusOr<std::vector<std::string>> OpNames(const Campaign& campaign, const
 }
 
 // Against a machine file: what `auto` will have is known to the workers alone, and they check it.
-absl::Status CheckFits(const Campaign& campaign, const Plan& plan, const Point& point) {
+absl::Status CheckFits(const Campaign& campaign, const Plan& plan, const Point& point,
+                       LayersLoaded layers) {
   const Machine& machine = campaign.machine;
   if (campaign.machine_auto || machine.memory_bytes <= 0) {
     return absl::OkStatus();
   }
   // A device each, or one host for all ranks.
   const int64_t num_sharing = machine.backend == "cpu" ? plan.num_ranks() : 1;
-  return CheckMemory(campaign.model, plan, point, campaign.layers_kept,
+  const int64_t layers_kept = layers == LayersLoaded::kAll ? 0 : campaign.layers_kept;
+  return CheckMemory(campaign.model, plan, point, layers_kept,
                      kUsableMemoryShare * static_cast<double>(machine.memory_bytes) /
                          static_cast<double>(num_sharing));
 }
 
-CampaignHooks MakeHooks() {
+CampaignHooks MakeHooks(LayersLoaded layers) {
   CampaignHooks hooks;
   hooks.read_model = [](const std::string& path) { return ReadModelFile(path); };
   hooks.check_plan = [](const Campaign& campaign, const Plan& plan) {
     return CheckFeasible(campaign.model, plan);
   };
-  hooks.check_point = [](const Campaign& campaign, const Plan& plan, const Point& point) {
+  hooks.check_point = [layers](const Campaign& campaign, const Plan& plan, const Point& point) {
     LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
-    return CheckFits(campaign, plan, point);
+    return CheckFits(campaign, plan, point, layers);
   };
   hooks.op_names = OpNames;
   if (const absl::StatusOr<std::string> share = SharePath("experiments/machines"); share.ok()) {
@@ -68,7 +70,7 @@ absl::Status CheckFidelity(const Campaign& campaign, absl::string_view backend) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
+absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags, LayersLoaded layers) {
   // Read once: it may be a pipe.
   LASTFLOP_ASSIGN_OR_RETURN(std::string source, ReadTextFile(flags.file, kMaxCampaignBytes));
   std::vector<std::string> overrides = flags.overrides;
@@ -78,7 +80,10 @@ absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags) {
   LASTFLOP_ASSIGN_OR_RETURN(
       Campaign campaign,
       ReadCampaign(source, flags.file, std::filesystem::path(flags.file).parent_path().string(),
-                   overrides, MakeHooks()));
+                   overrides, MakeHooks(layers)));
+  if (layers == LayersLoaded::kAll) {
+    campaign.layers_kept = 0;
+  }
   if (!flags.fidelity.empty()) {
     campaign.fidelity = FromWord<Fidelity>(flags.fidelity);
   }

@@ -12,7 +12,7 @@
 namespace lastflop {
 
 int PreviewCommand(const PreviewFlags& flags, Io& io) {
-  const absl::StatusOr<LoadedCampaign> loaded = LoadCampaign(flags.campaign);
+  const absl::StatusOr<LoadedCampaign> loaded = LoadCampaign(flags.campaign, LayersLoaded::kAll);
   if (!loaded.ok()) {
     return ExitCodeFor(loaded.status(), io.err);
   }

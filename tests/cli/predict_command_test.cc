@@ -123,6 +123,18 @@ TEST_F(PredictCommandTest, PreviewsAMachineThatNobodyMeasuredFromTheCurvesOfAnot
                                     "nobody measured NVIDIA RTX PRO 6000"));
 }
 
+TEST_F(PredictCommandTest, PreviewsAllLayersWhateverAMeasurementKeeps) {
+  PreviewFlags flags;
+  flags.campaign.file = WriteCampaign("peak_bandwidth_gb_per_s: 1597\n");
+  flags.campaign.overrides = {"model.layers=1", "workload.points.0.batch=40000"};
+  flags.format = "json";
+  EXPECT_EQ(Preview(flags), kExitUsage) << "the cache of one layer would fit";
+  EXPECT_THAT(err_.str(), HasSubstr("a rank needs")) << out_.str();
+  flags.campaign.overrides.pop_back();
+  EXPECT_EQ(Preview(flags), kExitFinished) << err_.str();
+  EXPECT_THAT(out_.str(), Not(HasSubstr("MoE layers are kept and stand for all")));
+}
+
 TEST_F(PredictCommandTest, PreviewsFromImportedRowsAndNamesTheirOrigin) {
   ImportFlags import;
   import.file = rows_;
