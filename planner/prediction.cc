@@ -5,10 +5,12 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "planner/cost/step_notes.h"
+#include "planner/mix.h"
 
 namespace lastflop {
 namespace {
@@ -73,6 +75,17 @@ std::string PathsWithoutACurve(const TrialSpec& spec) {
     }
   }
   return absl::StrJoin(paths, ", ");
+}
+
+// Whether all that the patch changes is left out at the point: prefill drafts nothing.
+bool IsOffAt(const TrialSpec& spec, const Point& point) {
+  if (point.phase != Phase::kPrefill) {
+    return false;
+  }
+  const std::vector<PlanDifference> changed = DiffPlans(spec.baseline, spec.variant);
+  return std::all_of(changed.begin(), changed.end(), [](const PlanDifference& one) {
+    return absl::StartsWith(one.path, "decode.speculative");
+  });
 }
 
 std::string ChangedPaths(const TrialSpec& spec) {
@@ -157,6 +170,11 @@ PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
   trial.baseline_tokens_per_s = baseline->tokens_per_s;
   trial.variant_tokens_per_s = variant->tokens_per_s;
   const bool is_patch = spec.baseline != spec.variant;
+  if (is_patch && IsOffAt(spec, point)) {
+    trial.speedup = UnchangedSpeedup();
+    trial.speedup->origin = Origin::kModelled;
+    return trial;
+  }
   if (is_patch && trial.baseline_us == trial.variant_us) {
     trial.reason = absl::StrCat("the cost model does not see what ", ChangedPaths(spec),
                                 " changes: measure it");

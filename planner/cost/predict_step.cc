@@ -422,9 +422,9 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
     stage.all.deviation_us[kNumOpFamilies] += prediction.overlap_us;
     stage.all.us_of_origin[static_cast<size_t>(Origin::kAssumed)] += prediction.overlap_us;
   }
-  // Drafts cost a share of a decode step without speculation.
+  // Drafts cost a share of a decode step without speculation; prefill drafts nothing.
   const Speculative& speculative = plan.speculative;
-  if (speculative.draft_tokens > 0 && speculative.draft_cost > 0) {
+  if (point.phase == Phase::kDecode && speculative.draft_tokens > 0 && speculative.draft_cost > 0) {
     Plan plain = plan;
     plain.speculative = {};
     LASTFLOP_ASSIGN_OR_RETURN(const StepPrediction one,

@@ -143,6 +143,15 @@ TEST(PredictStepTest, CategoriesSumToTheStep) {
   EXPECT_GT(prediction->overlap_us, 0);
 }
 
+TEST(PredictStepTest, ChargesPrefillForNoDrafts) {
+  Plan drafts = TensorPlan(8);
+  drafts.speculative = {.draft_tokens = 2, .acceptance = 0.7, .draft_cost = 0.05};
+  Point point = DecodePoint(1, 1024);
+  EXPECT_GT(StepMicros(drafts, point), StepMicros(TensorPlan(8), point));
+  point.phase = Phase::kPrefill;
+  EXPECT_EQ(StepMicros(drafts, point), StepMicros(TensorPlan(8), point));
+}
+
 TEST(PredictStepTest, BorrowsForAnotherMachineAndSaysSo) {
   Machine machine = H200x8();
   machine.device_name = "Some GPU";
