@@ -57,7 +57,7 @@ void JudgeTogether(std::span<RankingContext* const> contexts);
 // its place.
 //
 // The mix needs every point; with `switchable: per_batch` the intervention is off (exactly 1) where
-// it is not proven faster, and where it cannot run at all.
+// it is not proven faster, and where it cannot run at all though the baseline can.
 RankedIntervention JudgeIntervention(const RankingContext& context, size_t index,
                                      ExpectedLoads& loads);
 

@@ -223,7 +223,9 @@ void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
     const bool measured = result.speedup.has_value();
     any_measured |= measured;
     result.enabled = !per_batch || (measured && result.effect == Effect::kFaster);
-    complete &= measured || (per_batch && CannotRun(result.standing));
+    const bool has_baseline =
+        context.baseline[static_cast<size_t>(result.point_index)].step_us.has_value();
+    complete &= measured || (per_batch && has_baseline && CannotRun(result.standing));
     any_on |= result.enabled && measured;
     const bool on = result.enabled && measured;
     parts.push_back({result.time_share, on ? *result.speedup : UnchangedSpeedup()});

@@ -16,6 +16,9 @@
 namespace lastflop {
 namespace {
 
+// What a prediction's interval is meant to hold of measurements (planner/cost/units.h, kEighty).
+constexpr double kPredictedConfidence = 0.8;
+
 // The trials as they would be submitted; nothing of them runs.
 absl::StatusOr<CampaignResults> NothingRun(const Campaign& campaign) {
   LASTFLOP_ASSIGN_OR_RETURN(std::vector<TrialSpec> specs, ExpandTrials(campaign));
@@ -32,6 +35,17 @@ absl::StatusOr<CampaignResults> NothingRun(const Campaign& campaign) {
     results.trials.push_back(std::move(trial));
   }
   return results;
+}
+
+// By point, the baseline's trial that is known not to run; null elsewhere.
+std::vector<const TrialRecord*> SettledBaselines(const CampaignResults& results) {
+  std::vector<const TrialRecord*> settled(results.campaign.points.size(), nullptr);
+  for (const TrialRecord& trial : results.trials) {
+    if (trial.spec.intervention_id == kBaselineId && trial.spec.settled.has_value()) {
+      settled[static_cast<size_t>(trial.spec.point_index)] = &trial;
+    }
+  }
+  return settled;
 }
 
 BaselinePoint PredictedPoint(const Campaign& campaign, int point_index,
@@ -158,7 +172,13 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   std::vector<std::optional<PredictedBaseline>> baselines;
   std::vector<std::string> notes;
   absl::Status missing;
+  const std::vector<const TrialRecord*> settled = SettledBaselines(results);
   for (size_t i = 0; i < campaign.points.size(); ++i) {
+    if (settled[i] != nullptr) {
+      missing = absl::FailedPreconditionError(settled[i]->spec.settled_reason);
+      baselines.emplace_back();
+      continue;
+    }
     absl::StatusOr<PredictedBaseline> baseline = predictor.Baseline(static_cast<int>(i));
     if (baseline.ok()) {
       notes.insert(notes.end(), baseline->step.notes.begin(), baseline->step.notes.end());
@@ -174,9 +194,12 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   }
   Prune(results, baselines, results.trials);
   RankingContext context{.results = results, .trials = PoolTrials(results)};
+  context.interval_confidence = kPredictedConfidence;
   std::vector<PredictedTrial> predicted;
   for (const PooledTrial& trial : context.trials) {
-    predicted.push_back(predictor.Compare(trial.trial->spec));
+    predicted.push_back(trial.trial->spec.settled.has_value()
+                            ? PredictedTrial{}
+                            : predictor.Compare(trial.trial->spec));
     for (const std::string& note : predicted.back().notes) {
       notes.push_back(absl::StrCat(trial.trial->spec.intervention_id, ": ", note));
     }
@@ -187,6 +210,10 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
     context.baseline.emplace_back();
     context.baseline[i] = NameBaselinePoint(campaign, static_cast<int>(i));
     context.baseline[i].reason = "the model cannot price the baseline here";
+    if (settled[i] != nullptr) {
+      context.baseline[i].standing = *settled[i]->spec.settled;
+      context.baseline[i].reason = settled[i]->spec.settled_reason;
+    }
     if (baselines[i].has_value()) {
       context.breakdowns[i] = baselines[i]->breakdown;
       context.baseline[i] = PredictedPoint(campaign, static_cast<int>(i), *baselines[i]);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/prediction.h"
+#include "planner/stability.h"
 #include "tests/planner/campaign_builder.h"
 #include "tests/step/test_models.h"
 
@@ -118,6 +119,61 @@ TEST_F(PreviewCampaignTest, RanksNoPlanOnGpusThatTheMachineHasNot) {
   campaign_.machine.num_devices = 1;
   EXPECT_THAT(Preview().assumptions,
               testing::Contains(HasSubstr("the baseline takes 2 GPUs, two has 1")));
+}
+
+TEST_F(PreviewCampaignTest, LeavesSpeculationAsItIsInPrefill) {
+  Point prefill = campaign_.points[0];
+  prefill.phase = Phase::kPrefill;
+  prefill.batch = 1;
+  prefill.context = 1024;
+  campaign_.points.push_back(prefill);
+  campaign_.points[0].time_share = campaign_.points[1].time_share = 0.5;
+  Intervention& draft = Add("draft", "decode.speculative.draft_tokens", "2");
+  draft.set.push_back({"decode.speculative.draft_cost", "0.05"});
+  campaign_.measure.prune = false;
+  const RankedIntervention one = Find(Preview(), "draft");
+  ASSERT_TRUE(one.mix.has_value()) << one.reason;
+  EXPECT_EQ(one.points[1].speedup->estimate, 1);
+  EXPECT_EQ(one.points[1].effect, Effect::kSame);
+}
+
+TEST_F(PreviewCampaignTest, DrawsPlacesFromIntervalsThatHoldFourOfFive) {
+  Add("int4", "moe.weights", "int4_g32");
+  Add("fused", "moe.kernel", "fused");
+  campaign_.interventions.back().effort = {.low_hours = 1, .likely_hours = 8, .high_hours = 400};
+  Ranking ranking = Preview();
+  const std::vector<RankedIntervention> drawn = ranking.interventions;
+  SetStability(campaign_, {.order = ranking.order, .interval_confidence = 0.8},
+               ranking.interventions);
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    EXPECT_EQ(drawn[i].place_held, ranking.interventions[i].place_held);
+  }
+  SetStability(campaign_, {.order = ranking.order, .interval_confidence = 0.95},
+               ranking.interventions);
+  EXPECT_NE(drawn[0].place_held, ranking.interventions[0].place_held) << "the two differ here";
+}
+
+TEST_F(PreviewCampaignTest, PricesNothingWhereTheBaselineCannotRun) {
+  Point large = campaign_.points[0];
+  large.batch = 4096;
+  campaign_.points.push_back(large);
+  campaign_.points[0].time_share = campaign_.points[1].time_share = 0.5;
+  campaign_.infeasible.push_back(
+      {.intervention_id = kBaselineId, .choice = {}, .point_index = 1, .reason = "no room"});
+  for (const Switchable switchable : {Switchable::kDeployment, Switchable::kPerBatch}) {
+    campaign_.interventions.clear();
+    Add("int4", "moe.weights", "int4_g32").switchable = switchable;
+    const Ranking ranking = Preview();
+    EXPECT_EQ(ranking.baseline[1].standing, Standing::kInfeasible);
+    EXPECT_EQ(ranking.baseline[1].reason, "no room");
+    EXPECT_FALSE(ranking.baseline[1].step_us.has_value());
+    const RankedIntervention int4 = Find(ranking, "int4");
+    EXPECT_FALSE(int4.points[1].speedup.has_value());
+    EXPECT_FALSE(int4.mix.has_value()) << "half of the time has no figure";
+    EXPECT_THAT(int4.reason, HasSubstr("no room"));
+  }
+  campaign_.infeasible[0].point_index = -1;
+  EXPECT_THAT(std::string(PreviewCampaign(campaign_, {}).status().message()), HasSubstr("no room"));
 }
 
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
