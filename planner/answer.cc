@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/figure_text.h"
+#include "planner/context.h"
 
 namespace lastflop {
 namespace {
@@ -95,10 +96,18 @@ std::string AnswerFrom(const Ranking& ranking) {
                                 ranking.sequence.size() - 1,
                                 stack.has_value() ? "measured" : "modelled",
                                 RatioText(stack.value_or(ranking.sequence.back().expected_stack)));
-      return absl::StrFormat("Build %s first: %s in the mix for %g engineer-hours%s%s%s.",
-                             first->id, SpeedupText(*first->mix), first->effort.likely_hours,
-                             first->gain.has_value() ? GainText(*first->gain) : "", more,
-                             Partial(ranking));
+      // Of several the gain is the set's: the first may be ground that others stand on.
+      const std::string gain =
+          ranking.sequence.size() > 1 && ranking.sequence_net_gpu_hours.has_value()
+              ? absl::StrCat(", ", WholeText(*ranking.sequence_net_gpu_hours, /*sign=*/true),
+                             " GPU-hours net together")
+          : ranking.sequence.size() == 1 && first->gain.has_value() ? GainText(*first->gain)
+                                                                    : "";
+      const std::string devices =
+          first->devices_text.empty() ? "" : absl::StrCat(" on ", first->devices_text);
+      return absl::StrFormat("Build %s first: %s in the mix%s for %g engineer-hours%s%s%s.",
+                             first->id, SpeedupText(*first->mix), devices,
+                             first->effort.likely_hours, more, gain, Partial(ranking));
     }
   }
   for (const RankedIntervention& one : ranking.interventions) {
@@ -109,9 +118,12 @@ std::string AnswerFrom(const Ranking& ranking) {
               ? absl::StrCat(" (it pays from ", WholeText(*one.break_even_gpu_hours),
                              " GPU-hours on)")
               : "";
-      return absl::StrFormat("Build nothing yet: the best, %s, is %s in the mix%s, but %s%s%s.",
-                             one.id, SpeedupText(*one.mix), gain,
-                             one.gain.has_value() && one.gain->net_gpu_hours <= 0
+      const std::string devices =
+          one.devices_text.empty() ? "" : absl::StrCat(" on ", one.devices_text);
+      return absl::StrFormat("Build nothing yet: the best, %s, is %s in the mix%s%s, but %s%s%s.",
+                             one.id, SpeedupText(*one.mix), devices, gain,
+                             CountedPerDevice(one) <= 1 ? "costs more GPU-hours than it saves"
+                             : one.gain.has_value() && one.gain->net_gpu_hours <= 0
                                  ? "does not earn its effort"
                                  : "does not fit the budget or its needs",
                              from, Partial(ranking));

@@ -61,6 +61,7 @@ class Search {
     for (const double share : rules.time_shares) {
       shares_.push_back(total > 0 ? share / total : 0);
     }
+    SetHopeless();
     SetOrder();
     SetOptimism();
     best_.on.assign(num_points_, 0);
@@ -89,6 +90,34 @@ class Search {
   }
 
  private:
+  // What costs more than it saves whatever is beside it, and that nothing needs which is not such
+  // itself: in no best set. Many of these would make the bound below worthless.
+  void SetHopeless() {
+    hopeless_.assign(candidates_.size(), false);
+    std::vector<double> most(num_points_, 1.0);  // Of the time beside it.
+    for (const SetCandidate& candidate : candidates_) {
+      for (size_t point = 0; point < num_points_; ++point) {
+        most[point] *= std::max(1.0, candidate.time_factors[point]);
+      }
+    }
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t i = 0; i < candidates_.size(); ++i) {
+        bool must_stay = candidates_[i].clashes != 0;  // Beside it others may be off.
+        for (size_t j = 0; j < candidates_.size(); ++j) {
+          must_stay |= !hopeless_[j] && (candidates_[j].needs & Bit(i)) != 0;
+        }
+        double saved = 0;
+        for (size_t point = 0; point < num_points_; ++point) {
+          saved += shares_[point] * most[point] * (1 - candidates_[i].time_factors[point]);
+        }
+        if (!hopeless_[i] && !must_stay && rules_.worth * saved - candidates_[i].cost < 0) {
+          hopeless_[i] = changed = true;
+        }
+      }
+    }
+  }
+
   // Those that save most come first, so that a good set is found early and bounds cut deep.
   void SetOrder() {
     std::vector<double> savings;
@@ -112,7 +141,9 @@ class Search {
       for (size_t point = 0; point < num_points_; ++point) {
         optimism_[depth * num_points_ + point] =
             optimism_[(depth + 1) * num_points_ + point] *
-            std::min(1.0, candidates_[order_[depth]].time_factors[point]);
+            (hopeless_[order_[depth]]
+                 ? 1.0
+                 : std::min(1.0, candidates_[order_[depth]].time_factors[point]));
       }
     }
   }
@@ -164,7 +195,8 @@ class Search {
     const SetCandidate& candidate = candidates_[index];
     const double hours = effort_hours + candidate.effort_hours;
     const bool fits = !rules_.effort_hours.has_value() || hours <= *rules_.effort_hours;
-    if (fits && (candidate.excludes & in) == 0 && (candidate.needs & out) == 0) {
+    if (fits && !hopeless_[index] && (candidate.excludes & in) == 0 &&
+        (candidate.needs & out) == 0) {
       double* const next = factors + num_points_;
       for (size_t point = 0; point < num_points_; ++point) {
         const double factor = candidate.time_factors[point];
@@ -186,6 +218,7 @@ class Search {
   const SetRules& rules_;  // Outlives this.
   const size_t num_points_;
   std::vector<double> shares_;
+  std::vector<bool> hopeless_;
   std::vector<size_t> order_;
   std::vector<double> optimism_;
   BestSet best_;

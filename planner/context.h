@@ -64,4 +64,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
 // The speedup that an expectation may count on: the estimate where an effect is proven, else 1.
 double CountedSpeedup(const RankedIntervention& intervention);
 
+// What today's GPU-hours shrink by: the counted speedup over how many times as many GPUs it takes.
+double CountedPerDevice(const RankedIntervention& intervention);
+
 }  // namespace lastflop

@@ -15,7 +15,8 @@ double ChanceOfSuccess(Risk risk);
 // Engineer-hours turned into GPU-hours, at the likely effort.
 double CostGpuHours(const Effort& effort, const Economics& economics);
 
-// The share of today's GPU time that is expected to be saved: (1 - 1/speedup) * chance.
+// The share of today's GPU-hours that is expected to be saved: (1 - 1/speedup) * chance. `speedup`
+// is over how many times as many GPUs the plan takes, here and below; under 1 it costs.
 double ExpectedSaving(double speedup, double chance);
 
 // gpu_hours * (1 - 1/speedup) * chance - effort * engineer_hour_in_gpu_hours. The interval is the

@@ -127,9 +127,10 @@ ExplainedLine GainLine(const Campaign& campaign, const RankedIntervention& one) 
             "n/a"};
   }
   std::string text =
-      absl::StrFormat("%+.0f GPU-hours = %g * saving * %.2f chance - effort * %g",
-                      one.gain->net_gpu_hours, *campaign.economics.gpu_hours, one.whole_chance,
-                      campaign.economics.engineer_hour_in_gpu_hours);
+      absl::StrFormat("%+.0f GPU-hours = %g * saving%s * %.2f chance - effort * %g",
+                      one.gain->net_gpu_hours, *campaign.economics.gpu_hours,
+                      one.devices_text.empty() ? "" : absl::StrCat(" on ", one.devices_text),
+                      one.whole_chance, campaign.economics.engineer_hour_in_gpu_hours);
   if (one.gain->low.has_value() && one.gain->high.has_value()) {
     absl::StrAppendFormat(&text, " (%+.0f to %+.0f)", *one.gain->low, *one.gain->high);
   }

@@ -292,6 +292,38 @@ void SetCeiling(const std::vector<JudgedPoint>& points, RankedIntervention& rank
   ranked.ceiling_arithmetic = absl::StrJoin(arithmetic, "; ");
 }
 
+// What the largest of its plans takes beside the baseline's: a deployment holds that many, also
+// where a batch leaves it off.
+void SetDevices(const RankingContext& context, const std::vector<JudgedPoint>& points,
+                RankedIntervention& ranked) {
+  const char* const unit = context.results.machine.backend == "cpu" ? "ranks" : "GPUs";
+  for (const JudgedPoint& point : points) {
+    if (point.trial == nullptr) {
+      continue;
+    }
+    const TrialSpec& spec = point.trial->trial->spec;
+    const int64_t before = spec.baseline.num_ranks();
+    const int64_t after = spec.variant.num_ranks();
+    const double ratio = static_cast<double>(after) / static_cast<double>(before);
+    if (ranked.devices_text.empty() || ratio > ranked.devices_ratio) {
+      ranked.devices_ratio = ratio;
+      ranked.devices_text =
+          after == before ? "" : absl::StrCat(after, " ", unit, " instead of ", before);
+    }
+  }
+}
+
+// The figure of GPU-hours instead of time.
+SpeedupFigure OverDevices(SpeedupFigure figure, double devices_ratio) {
+  figure.estimate /= devices_ratio;
+  for (std::optional<double>* end : {&figure.low, &figure.high}) {
+    if (end->has_value()) {
+      **end /= devices_ratio;
+    }
+  }
+  return figure;
+}
+
 // Of an intervention and all that it needs: they are built, and were measured, together.
 struct WholeCost {
   Effort effort;
@@ -323,11 +355,17 @@ void SetGain(const RankingContext& context, const WholeCost& whole, RankedInterv
     return;
   }
   const Economics& economics = context.campaign().economics;
-  const double counted = CountedSpeedup(ranked);
-  ranked.gain = NetGain(*ranked.mix, counted, whole.effort, whole.chance, economics);
+  const double counted = CountedPerDevice(ranked);
+  ranked.gain = NetGain(OverDevices(*ranked.mix, ranked.devices_ratio), counted, whole.effort,
+                        whole.chance, economics);
   ranked.break_even_gpu_hours = BreakEvenGpuHours(counted, whole.effort, whole.chance, economics);
   if (ranked.gain.has_value() && whole.effort.likely_hours > 0) {
     ranked.gain_per_hour = ranked.gain->net_gpu_hours / whole.effort.likely_hours;
+  }
+  if (!ranked.devices_text.empty()) {
+    absl::StrAppend(&ranked.reason, ranked.reason.empty() ? "" : "; ",
+                    absl::StrFormat("takes %s: %.3gx the GPU-hours", ranked.devices_text,
+                                    ranked.devices_ratio / CountedSpeedup(ranked)));
   }
   if (!ranked.needs.empty()) {
     absl::StrAppend(&ranked.reason, ranked.reason.empty() ? "" : "; ",
@@ -381,6 +419,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
     ranked.fidelity = std::max(ranked.fidelity, points.back().result.fidelity);
   }
   SetMix(context, points, ranked);
+  SetDevices(context, points, ranked);
   SetCeiling(points, ranked);
   SetClaim(context, points, ranked);
   for (JudgedPoint& point : points) {
@@ -401,6 +440,10 @@ double CountedSpeedup(const RankedIntervention& intervention) {
   const bool is_proven =
       intervention.effect == Effect::kFaster || intervention.effect == Effect::kSlower;
   return is_proven && intervention.mix.has_value() ? intervention.mix->estimate : 1;
+}
+
+double CountedPerDevice(const RankedIntervention& intervention) {
+  return CountedSpeedup(intervention) / intervention.devices_ratio;
 }
 
 }  // namespace lastflop

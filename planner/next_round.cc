@@ -22,7 +22,7 @@ namespace {
 // What a round would be looked at for: proven, placed, and worth its effort.
 bool IsWorthIt(const RankedIntervention& one) {
   return one.place.has_value() && one.effect == Effect::kFaster && one.mix.has_value() &&
-         (!one.gain.has_value() || one.gain->net_gpu_hours > 0);
+         CountedPerDevice(one) > 1 && (!one.gain.has_value() || one.gain->net_gpu_hours > 0);
 }
 
 std::string FigureText(const RankedIntervention& one) {

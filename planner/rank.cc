@@ -46,7 +46,7 @@ double KeyOf(const RankedIntervention& one, RankingOrder order, const Economics&
   if (order == RankingOrder::kPareto) {
     return one.pareto_layer.has_value() ? -*one.pareto_layer : std::numeric_limits<int>::min();
   }
-  return RankingKey(order, CountedSpeedup(one), one.whole_effort_hours, one.whole_chance,
+  return RankingKey(order, CountedPerDevice(one), one.whole_effort_hours, one.whole_chance,
                     economics);
 }
 
@@ -56,7 +56,7 @@ void SetParetoLayers(std::vector<RankedIntervention>& interventions) {
   std::vector<RankedIntervention*> placed;
   for (RankedIntervention& one : interventions) {
     if (GroupOf(one) == Group::kPlaced) {
-      options.push_back({one.whole_effort_hours, CountedSpeedup(one)});
+      options.push_back({one.whole_effort_hours, CountedPerDevice(one)});
       placed.push_back(&one);
     }
   }
@@ -87,8 +87,8 @@ bool ComesBefore(const RankedIntervention& a, const RankedIntervention& b, Ranki
   if (order == RankingOrder::kPareto && a.whole_effort_hours != b.whole_effort_hours) {
     return a.whole_effort_hours < b.whole_effort_hours;
   }
-  const double counted_a = CountedSpeedup(a);
-  const double counted_b = CountedSpeedup(b);
+  const double counted_a = CountedPerDevice(a);
+  const double counted_b = CountedPerDevice(b);
   if (counted_a != counted_b) {
     return counted_a > counted_b;
   }
@@ -105,7 +105,8 @@ void SetPlaces(std::vector<RankedIntervention>& interventions) {
   }
 }
 
-std::string OrderNote(RankingOrder asked, RankingOrder used) {
+std::string OrderNote(RankingOrder asked, RankingOrder used,
+                      const std::vector<RankedIntervention>& interventions) {
   std::string note;
   switch (used) {
     case RankingOrder::kNetGain:
@@ -125,6 +126,12 @@ std::string OrderNote(RankingOrder asked, RankingOrder used) {
   }
   if (asked != used) {
     absl::StrAppend(&note, ", as economics.gpu_hours is not given");
+  }
+  const bool have_same_devices =
+      std::all_of(interventions.begin(), interventions.end(),
+                  [](const RankedIntervention& one) { return one.devices_text.empty(); });
+  if (!have_same_devices) {
+    absl::StrAppend(&note, "; a speedup on more GPUs counts over how many times as many");
   }
   return absl::StrCat(note,
                       "; a speedup that is not proven counts as 1; ties: larger impact, less "
@@ -220,7 +227,6 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.question = campaign.question;
   ranking.state = results.state;
   ranking.order = UsedOrder(options.order, campaign.economics);
-  ranking.order_note = OrderNote(options.order, ranking.order);
   const bool is_predicted = std::any_of(
       context.baseline.begin(), context.baseline.end(),
       [](const BaselinePoint& point) { return point.standing == Standing::kPredicted; });
@@ -235,6 +241,7 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   for (size_t i = 0; i < campaign.interventions.size(); ++i) {
     ranking.interventions.push_back(JudgeIntervention(context, i, loads));
   }
+  ranking.order_note = OrderNote(options.order, ranking.order, ranking.interventions);
   SetParetoLayers(ranking.interventions);
   std::stable_sort(ranking.interventions.begin(), ranking.interventions.end(),
                    [&](const RankedIntervention& a, const RankedIntervention& b) {
@@ -247,6 +254,7 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   Sequence sequence = RecommendSequence(ranking.interventions, campaign);
   ranking.sequence = std::move(sequence.steps);
   ranking.sequence_note = std::move(sequence.note);
+  ranking.sequence_net_gpu_hours = sequence.net_gpu_hours;
   ranking.environment = EnvironmentOf(context);
   ranking.assumptions = AssumptionsOf(campaign);
   ranking.warnings = WarningsOf(context);

@@ -290,6 +290,7 @@ class RoundsRanker {
       steps.back().measured_stack = ranking.stack->mix->estimate;
     }
     ranking.sequence = std::move(steps);
+    ranking.sequence_net_gpu_hours.reset();  // Of what was recommended after the first round.
     ranking.sequence_note = absl::StrCat(
         "accepted in ", accepted_.size(), accepted_.size() == 1 ? " round" : " rounds",
         ", each measured on top of those before it; the modelled stack is the product of the "

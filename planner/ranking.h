@@ -83,6 +83,9 @@ struct RankedIntervention {
   Effort effort;
   double whole_effort_hours = 0;  // Likely, with that of everything it needs.
   double whole_chance = 1;        // That it and everything it needs survive production.
+  // Ranks of its plan over the baseline's: GPU-hours are time by GPUs.
+  double devices_ratio = 1;
+  std::string devices_text;  // "4 GPUs instead of 2"; "" where it takes as many.
   Risk risk = Risk::kMedium;
   Quality quality = Quality::kExact;
   Switchable switchable = Switchable::kDeployment;
@@ -229,6 +232,9 @@ struct Ranking {
   double min_effect = 0.01;
   std::vector<SequenceStep> sequence;
   std::string sequence_note;
+  // Expected, of all of the sequence together. Absent without economics.gpu_hours, for an empty
+  // one, and for what rounds accepted.
+  std::optional<double> sequence_net_gpu_hours;
   // Placed ones by place, then lossy ones that rank apart, then n/a, each in a stable order.
   std::vector<RankedIntervention> interventions;
   std::vector<BaselinePoint> baseline;

@@ -82,6 +82,17 @@ std::map<std::string, Sums> SumConfirmations(const CampaignResults& results) {
   return sums;
 }
 
+// GPUs of the round's baseline over those of the campaign's.
+double DevicesOfRound(const CampaignResults& results, int round) {
+  for (const TrialRecord& trial : results.trials) {
+    if (trial.spec.round == round && IsBaseline(trial.spec)) {
+      return static_cast<double>(trial.spec.baseline.num_ranks()) /
+             static_cast<double>(results.campaign.baseline.num_ranks());
+    }
+  }
+  return 1;
+}
+
 }  // namespace
 
 int LastRound(const CampaignResults& results) {
@@ -211,7 +222,7 @@ CampaignResults ResultsOfRound(const CampaignResults& results, int round, TrialR
     of_round.campaign.points[i].time_share = time.time_shares[i];
   }
   if (of_round.campaign.economics.gpu_hours.has_value()) {
-    *of_round.campaign.economics.gpu_hours *= time.remaining;
+    *of_round.campaign.economics.gpu_hours *= time.remaining * DevicesOfRound(results, round);
   }
   const std::vector<std::string> before = AcceptedBefore(results, round);
   std::erase_if(of_round.campaign.interventions, [&before](const Intervention& one) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/best_set.h"
+#include "planner/context.h"
 #include "planner/economics.h"
 #include "planner/mix.h"
 
@@ -18,15 +19,22 @@ struct Placeable {
   const RankedIntervention* ranked = nullptr;  // Outlives this.
   std::vector<double> speedups;                // By point, as they count: 1 where it is off.
   std::vector<double> parts;                   // Of a stack: beyond what it needs.
+  double devices = 1;                          // Times as many GPUs, beyond what it needs.
   uint32_t needs = 0;                          // Bits of candidates.
   uint32_t excludes = 0;
   uint32_t clashes = 0;        // Never on at the same point.
   bool needs_missing = false;  // Needs something that is no candidate.
 };
 
+// Whether it pays is the search's to say: what it needs may be needed by others too.
 bool IsFaster(const RankedIntervention& ranked) {
   return ranked.place.has_value() && ranked.effect == Effect::kFaster && ranked.mix.has_value() &&
-         ranked.mix->estimate > 1 && (!ranked.gain.has_value() || ranked.gain->net_gpu_hours > 0);
+         ranked.mix->estimate > 1;
+}
+
+bool Pays(const RankedIntervention& ranked) {
+  return CountedPerDevice(ranked) > 1 &&
+         (!ranked.gain.has_value() || ranked.gain->net_gpu_hours > 0);
 }
 
 bool PatchesConflict(const std::vector<FieldSetting>& a, const std::vector<FieldSetting>& b) {
@@ -136,8 +144,10 @@ void LinkCandidates(std::vector<Placeable>& candidates) {
       }
       const bool are_together = (NeedsClosure(candidates, i) >> j & 1) != 0 ||
                                 (NeedsClosure(candidates, j) >> i & 1) != 0;
-      const bool are_switched =
-          one.switchable == Switchable::kPerBatch && other.switchable == Switchable::kPerBatch;
+      // What takes more GPUs takes them at every point, on or off.
+      const bool are_switched = one.switchable == Switchable::kPerBatch &&
+                                other.switchable == Switchable::kPerBatch &&
+                                one.devices_text.empty() && other.devices_text.empty();
       if (Names(one.excludes, other.id) || Names(other.excludes, one.id)) {
         candidate.excludes |= uint32_t{1} << j;
       } else if (!are_together && PatchesConflict(one, other)) {
@@ -152,6 +162,7 @@ void SetParts(std::vector<Placeable>& candidates, size_t index, uint32_t& done) 
   done |= uint32_t{1} << index;
   const uint32_t closure = NeedsClosure(candidates, index);
   std::vector<double> parts = candidates[index].speedups;
+  double devices = candidates[index].ranked->devices_ratio;
   for (size_t j = 0; j < candidates.size(); ++j) {
     if (j != index && (closure >> j & 1) != 0) {
       if ((done >> j & 1) == 0) {
@@ -160,9 +171,11 @@ void SetParts(std::vector<Placeable>& candidates, size_t index, uint32_t& done) 
       for (size_t point = 0; point < parts.size() && !candidates[j].parts.empty(); ++point) {
         parts[point] /= candidates[j].parts[point];
       }
+      devices /= candidates[j].devices;
     }
   }
   candidates[index].parts = std::move(parts);
+  candidates[index].devices = devices;
 }
 
 SetRules RulesOf(const Campaign& campaign) {
@@ -182,7 +195,8 @@ std::vector<SetCandidate> ToSearch(const std::vector<Placeable>& candidates,
     SetCandidate candidate;
     for (const double part : one.parts) {
       // A part works only where what it needs does.
-      candidate.time_factors.push_back(1 - ExpectedSaving(part, one.ranked->whole_chance));
+      candidate.time_factors.push_back(
+          1 - ExpectedSaving(part / one.devices, one.ranked->whole_chance));
     }
     candidate.cost = campaign.economics.gpu_hours.has_value()
                          ? CostGpuHours(one.ranked->effort, campaign.economics)
@@ -250,10 +264,23 @@ std::vector<const Placeable*> BuildOrder(const std::vector<Placeable>& candidate
   return order;
 }
 
-std::string Note(size_t num_faster, size_t num_candidates, bool has_budget, double budget_hours) {
-  if (num_faster == 0) {
-    return "nothing measured is proven faster and worth its effort";
+// Why nothing is recommended.
+std::string EmptyNote(std::span<const RankedIntervention> ranked) {
+  const auto any = [&ranked](const auto& is) {
+    return std::any_of(ranked.begin(), ranked.end(), is);
+  };
+  const bool is_predicted =
+      any([](const RankedIntervention& one) { return one.standing == Standing::kPredicted; });
+  if (!any(IsFaster)) {
+    return is_predicted ? "nothing is predicted to be faster" : "nothing measured is proven faster";
   }
+  const std::string faster = is_predicted ? "what is predicted faster" : "what is proven faster";
+  return absl::StrCat(faster, any([](const auto& one) { return IsFaster(one) && Pays(one); })
+                                  ? " does not fit budget.effort or its needs"
+                                  : " is not worth its effort and the GPUs it takes");
+}
+
+std::string Note(size_t num_faster, size_t num_candidates, bool has_budget, double budget_hours) {
   std::string note = "the set with the largest expected gain";
   if (has_budget) {
     absl::StrAppendFormat(&note, " within %g engineer-hours", budget_hours);
@@ -310,8 +337,10 @@ Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Cam
     step.on_at = OnAt(*one, bit, best);
     sequence.steps.push_back(std::move(step));
   }
-  if (num_faster > 0 && sequence.steps.empty()) {
-    sequence.note = "what is proven faster does not fit budget.effort or its needs";
+  if (sequence.steps.empty()) {
+    sequence.note = EmptyNote(ranked);
+  } else if (campaign.economics.gpu_hours.has_value()) {
+    sequence.net_gpu_hours = best.gain;
   }
   return sequence;
 }

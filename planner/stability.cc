@@ -57,7 +57,7 @@ struct DrawnSpeedup {
 };
 
 DrawnSpeedup SpeedupOf(const RankedIntervention& one, double critical) {
-  DrawnSpeedup drawn{.log_estimate = std::log(CountedSpeedup(one))};
+  DrawnSpeedup drawn{.log_estimate = std::log(CountedPerDevice(one))};
   const bool is_proven = one.effect == Effect::kFaster || one.effect == Effect::kSlower;
   if (is_proven && one.mix->low.has_value() && one.mix->high.has_value() && *one.mix->low > 0) {
     drawn.below = std::log(one.mix->estimate / *one.mix->low) / critical;

@@ -26,9 +26,9 @@ struct StabilityOptions {
 void SetStability(const Campaign& campaign, const StabilityOptions& options,
                   std::vector<RankedIntervention>& ranked);
 
-// The key that the placed are ordered by, the larger first, from what counts of a speedup and what
-// it costs and risks with all that it needs. Of RankingOrder::kPareto it is the speedup alone:
-// layers are of all together.
+// The key that the placed are ordered by, the larger first, from what counts of a speedup
+// (CountedPerDevice()) and what it costs and risks with all that it needs. Of RankingOrder::kPareto
+// it is the speedup alone: layers are of all together.
 double RankingKey(RankingOrder order, double counted, double effort_hours, double chance,
                   const Economics& economics);
 

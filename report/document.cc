@@ -279,6 +279,11 @@ std::string WhyNot(const RankedIntervention& one) {
     return absl::StrCat(FormatEffect(one.effect), ": ", FormatFigure(one.mix), " in the mix",
                         one.reason.empty() ? "" : "; ", one.reason);
   }
+  if (one.mix->estimate <= one.devices_ratio) {
+    return absl::StrCat(
+        "faster, but on ", one.devices_text, ", which costs more than it saves",
+        one.gain.has_value() ? absl::StrCat(": ", GainText(one.gain), " GPU-hours") : "");
+  }
   if (one.gain.has_value() && one.gain->net_gpu_hours <= 0) {
     return absl::StrCat("faster, but the effort costs more than it saves: ", GainText(one.gain),
                         " GPU-hours");

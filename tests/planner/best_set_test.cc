@@ -142,6 +142,14 @@ TEST(FindBestSetTest, BuildsNothingThatDoesNotPay) {
   EXPECT_EQ(FindBestSet({}, {.time_shares = {1}}).set, 0u);
 }
 
+TEST(FindBestSetTest, LosesNoTimeOverWhatCostsMoreThanItSaves) {
+  std::vector<SetCandidate> candidates(kMostSetCandidates,
+                                       {.time_factors = {0.95, 0.9}, .cost = 0.2});
+  candidates[3].cost = 0.01;
+  candidates[4].needs = 1u << 5;  // Neither of them pays for both.
+  EXPECT_EQ(FindBestSet(candidates, {.time_shares = {1, 1}}).set, 1u << 3);
+}
+
 TEST(FindBestSetTest, TwentyFiveCandidatesAreSearchedExactly) {
   const std::vector<SetCandidate> candidates = SomeCandidates(kMostSetCandidates, 5, 7);
   const SetRules rules{

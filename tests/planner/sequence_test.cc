@@ -157,5 +157,74 @@ TEST(RecommendSequenceTest, LeavesOutLossyOnesAndWhatDoesNotEarnItsEffort) {
   EXPECT_THAT(ranking.answer, testing::HasSubstr("does not earn its effort"));
 }
 
+// Trials of `id` run on `data` replicas.
+void SetReplicas(CampaignBuilder& builder, const std::string& id, int64_t data) {
+  builder.results().machine.backend = "cuda";
+  for (TrialRecord& trial : builder.results().trials) {
+    if (trial.spec.intervention_id == id) {
+      trial.spec.variant.parallel.data = data;
+    }
+  }
+}
+
+TEST(RecommendSequenceTest, BuysNoSpeedupWithMoreGpusThanItSaves) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("replicas", 1.5, 1.5, 0).Measured("tuned", 1.1, 1.1, 0);
+  SetReplicas(builder, "replicas", 2);
+  for (const bool has_economics : {true, false}) {
+    if (!has_economics) {
+      builder.results().campaign.economics.gpu_hours.reset();
+    }
+    for (const RankingOrder order : {RankingOrder::kNetGain, RankingOrder::kImpact,
+                                     RankingOrder::kPerHour, RankingOrder::kPareto}) {
+      const Ranking ranking = MakeRanking(builder.results(), {.order = order});
+      EXPECT_THAT(Ids(ranking), ElementsAre("tuned"));
+      const RankedIntervention& replicas = Find(ranking, "replicas");
+      EXPECT_EQ(replicas.effect, Effect::kFaster) << "in time";
+      EXPECT_EQ(replicas.place, 2) << ToWord(order);
+      EXPECT_FALSE(replicas.pareto_layer.has_value());
+      EXPECT_FALSE(replicas.break_even_gpu_hours.has_value());
+      EXPECT_THAT(replicas.reason, testing::HasSubstr("takes 2 GPUs instead of 1: 1.33x the"));
+      EXPECT_THAT(ranking.order_note, testing::HasSubstr("on more GPUs counts over"));
+      if (has_economics) {
+        EXPECT_NEAR(replicas.gain->net_gpu_hours, 50000 * (1 - 2 / 1.5) * 0.8 - 320, 1e-6);
+        EXPECT_LT(*replicas.gain->high, 0);
+      }
+    }
+  }
+}
+
+TEST(RecommendSequenceTest, CountsTheGpusOfWhatIsNeededOnce) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("ground", 1.9, 1.9, 0).Measured("top", 2.5, 2.5, 0);
+  builder.last().needs = {"ground"};
+  SetReplicas(builder, "ground", 2);
+  SetReplicas(builder, "top", 2);
+  builder.results().campaign.interventions[0].risk = Risk::kLow;
+  builder.results().campaign.interventions[1].risk = Risk::kLow;
+  const Ranking ranking = MakeRanking(builder.results());
+  ASSERT_THAT(Ids(ranking), ElementsAre("ground", "top"));
+  const double ground = 1 - 0.95 * (1 - 2 / 1.9);
+  const double top = 1 - 0.95 * 0.95 * (1 - 1.9 / 2.5);
+  EXPECT_NEAR(*ranking.sequence_net_gpu_hours, 50000 * (1 - ground * top) - 640, 1e-6);
+  EXPECT_THAT(ranking.answer, testing::HasSubstr("Build ground first: 1.9"));
+  EXPECT_THAT(ranking.answer, testing::HasSubstr("on 2 GPUs instead of 1"));
+  EXPECT_THAT(ranking.answer, testing::HasSubstr("GPU-hours net together"));
+  EXPECT_THAT(ranking.answer, testing::Not(testing::HasSubstr(", -"))) << "a loss";
+}
+
+TEST(RecommendSequenceTest, TakesTwoTogetherThatPayForWhatBothNeedOnlyTogether) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("ground", 1.0, 1.0, 0);
+  builder.last().effort.likely_hours = builder.last().effort.high_hours = 100;
+  builder.Measured("a", 1.1, 1.1, 0);
+  builder.last().needs = {"ground"};
+  builder.Measured("b", 1.1, 1.1, 0);
+  builder.last().needs = {"ground"};
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_LT(Find(ranking, "a").gain->net_gpu_hours, 0);
+  EXPECT_THAT(Ids(ranking), ElementsAre("ground", "a", "b"));
+}
+
 }  // namespace
 }  // namespace lastflop
