@@ -82,12 +82,30 @@ std::string DistributionWord(const Routing& routing) {
   }
 }
 
-TimeEstimate Scaled(const TimeEstimate& time, const TimeEstimate& factor) {
+// What rows of MoE calls know nothing of, left as a call with the curves' own words has it.
+Plan AsImported(Plan plan) {
+  plan.moe.kernel = MoeKernel::kGrouped;
+  plan.moe.dequant = Dequant::kFused;
+  plan.moe.opportunistic_keep = 0;
+  plan.moe.redundant_experts = 0;
+  return plan;
+}
+
+// `time` of a curve as imported rows scale it. Where the rows are of another plan than this, it is
+// the curve that says what the difference makes, and its own error comes on top.
+TimeEstimate Scaled(const TimeEstimate& time, const TimeEstimate& factor, bool is_of_rows) {
+  const auto width = [](double end, double middle) {
+    return end > 0 && middle > 0 ? std::log(end / middle) : 0;
+  };
+  const auto end = [&](double of_factor, double of_time) {
+    return is_of_rows ? of_factor : std::hypot(of_factor, of_time);
+  };
   const double us = time.us * factor.us;
-  return {.us = us,
-          .low_us = us * factor.low_us / factor.us,
-          .high_us = us * factor.high_us / factor.us,
-          .origin = factor.origin};
+  return {
+      .us = us,
+      .low_us = us * std::exp(-end(-width(factor.low_us, factor.us), -width(time.low_us, time.us))),
+      .high_us = us * std::exp(end(width(factor.high_us, factor.us), width(time.high_us, time.us))),
+      .origin = is_of_rows ? factor.origin : std::max(factor.origin, time.origin)};
 }
 
 // What the plan takes into another kernel costs less; the rest of it stays.
@@ -236,11 +254,7 @@ absl::StatusOr<std::optional<ImportedTime>> StepPredictor::ImportedFactor(
     return call;
   }
   // The same call as the curves see it: what rows cannot say stays with the curves.
-  Plan plain = plan;
-  plain.moe.kernel = MoeKernel::kGrouped;
-  plain.moe.dequant = Dequant::kFused;
-  plain.moe.opportunistic_keep = 0;
-  plain.moe.redundant_experts = 0;
+  const Plan plain = AsImported(plan);
   LASTFLOP_ASSIGN_OR_RETURN(const LoadEstimate load, loads_->Estimate(point.routing, num_tokens,
                                                                       layout.expert_groups, 0, 0));
   StepOptions options;
@@ -313,7 +327,7 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
     if (op.category == OpCategory::kCollective) {
       LASTFLOP_ASSIGN_OR_RETURN(time, CollectiveTime(op, machine, rates));
     } else if (moe.has_value() && IsOfMoeCall(op)) {
-      time = Scaled(EstimateOp(op, machine, rates, *curves_), moe->time);
+      time = Scaled(EstimateOp(op, machine, rates, *curves_), moe->time, plan == AsImported(plan));
     } else {
       time = EstimateOp(op, machine, rates, *curves_);
       if (const double factor = FusedFactor(op, plan, has_collectives); factor < 1) {

@@ -67,6 +67,13 @@ std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
   if (plan.collectives.fuse_norm || plan.collectives.fuse_finalize) {
     notes.push_back("fused collectives: 30% of the taken-in op's time is taken to remain");
   }
+  const bool has_peer_reduce = plan.collectives.all_reduce == AllReduceAlgorithm::kOneShot ||
+                               plan.collectives.all_reduce == AllReduceAlgorithm::kTwoShot;
+  if (machine.link == "pcie" && plan.num_ranks() > 1 && has_peer_reduce) {
+    notes.push_back(absl::StrCat("collectives.all_reduce: nobody measured ",
+                                 ToWord(plan.collectives.all_reduce),
+                                 " over PCIe; its latency is taken to be no lower than NCCL's"));
+  }
   NoteFieldsWithoutACurve(plan, notes);
   return notes;
 }

@@ -120,6 +120,27 @@ TEST(ImportedRowsTest, SetTheTimeOfMoeLayersOnAMachineThatNobodyMeasured) {
   EXPECT_GT(with.step.high_us, with.step.us);
 }
 
+double RelativeWidth(const StepPrediction& prediction, const std::string& name) {
+  for (const PredictedOp& op : prediction.ops) {
+    if (op.op == name) {
+      return op.time.high_us / op.time.us;
+    }
+  }
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+TEST(ImportedRowsTest, MakeNoChoiceSurerThatTheyAreNotOf) {
+  auto rows = ImportedRows::Create({.moe = KimiRows("rtx_pro_6000_server", 1), .all_reduce = {}});
+  Plan separate = KimiPlan();
+  separate.moe.dequant = Dequant::kSeparate;
+  const double of_rows = RelativeWidth(Predict(Rtx(), &*rows, KimiPlan()), "moe.down");
+  const double other = RelativeWidth(Predict(Rtx(), &*rows, separate), "moe.down");
+  const double curve = RelativeWidth(Predict(Rtx(), nullptr, separate), "moe.down");
+  EXPECT_NEAR(std::log(other), std::hypot(std::log(of_rows), std::log(curve)), 1e-9);
+  EXPECT_GT(other, of_rows);
+}
+
 TEST(ImportedRowsTest, AreFollowedWhereTheySayTwiceAsMuch) {
   auto once = ImportedRows::Create({.moe = KimiRows("rtx_pro_6000_server", 1), .all_reduce = {}});
   auto twice = ImportedRows::Create({.moe = KimiRows("rtx_pro_6000_server", 2), .all_reduce = {}});

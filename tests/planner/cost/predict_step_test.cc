@@ -143,6 +143,26 @@ TEST(PredictStepTest, CategoriesSumToTheStep) {
   EXPECT_GT(prediction->overlap_us, 0);
 }
 
+double OpMicros(const Plan& plan, const Point& point, const std::string& name) {
+  const auto prediction = PredictStep(KimiModel(), H200x8(), plan, point);
+  for (const PredictedOp& op : prediction.ok() ? prediction->ops : std::vector<PredictedOp>{}) {
+    if (op.op == name) {
+      return op.time.us / static_cast<double>(KimiModel().num_moe_layers());
+    }
+  }
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+TEST(PredictStepTest, PricesPeerCollectivesOfTwoH200sAsMeasured) {
+  // experiments/results/h200x2/collectives.json at 14 KiB, which is one token of Kimi.
+  Plan plan = TensorPlan(2);
+  plan.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
+  EXPECT_NEAR(OpMicros(plan, DecodePoint(1, 4096), "all_reduce.moe"), 2.19, 0.15);
+  plan.collectives.all_reduce = AllReduceAlgorithm::kTwoShot;
+  EXPECT_NEAR(OpMicros(plan, DecodePoint(1, 4096), "all_reduce.moe"), 3.58, 0.15);
+}
+
 TEST(PredictStepTest, ChargesPrefillForNoDrafts) {
   Plan drafts = TensorPlan(8);
   drafts.speculative = {.draft_tokens = 2, .acceptance = 0.7, .draft_cost = 0.05};
