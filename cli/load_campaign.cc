@@ -6,6 +6,7 @@
 
 #include "common/share_path.h"
 #include "common/status_macros.h"
+#include "planner/surroundings.h"
 #include "spec/campaign_reader.h"
 #include "spec/model_reader.h"
 #include "spec/text_file.h"
@@ -89,6 +90,9 @@ absl::StatusOr<LoadedCampaign> LoadCampaign(const CampaignFlags& flags, LayersLo
   }
   if (!campaign.machine_auto) {
     LASTFLOP_RETURN_IF_ERROR(CheckFidelity(campaign, campaign.machine.backend));
+    if (std::string warning = MissingBandwidthWarning(campaign.machine); !warning.empty()) {
+      campaign.warnings.push_back(std::move(warning));
+    }
   }
   return LoadedCampaign{.campaign = std::move(campaign), .source_yaml = std::move(source)};
 }

@@ -31,8 +31,11 @@ ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence
   if (evidence.ceiling.has_value() && claim->low > *evidence.ceiling &&
       !(has_interval && *evidence.low > *evidence.ceiling)) {
     return {ClaimVerdict::kImpossible,
-            absl::StrCat(claimed, ", the ceiling is ", RatioText(*evidence.ceiling),
-                         "x: ", evidence.ceiling_arithmetic)};
+            absl::StrCat(
+                evidence.is_ceiling_predicted ? "predicted: " : "", claimed, ", the ceiling is ",
+                RatioText(*evidence.ceiling), "x",
+                evidence.is_ceiling_predicted ? " with every op as slow as the model may err" : "",
+                ": ", evidence.ceiling_arithmetic)};
   }
   if (!evidence.estimate.has_value()) {
     return {ClaimVerdict::kUndecided, absl::StrCat(claimed, ", ", evidence.missing)};

@@ -20,6 +20,8 @@ struct ClaimEvidence {
   std::optional<double> high;
   std::optional<double> ceiling;
   std::string ceiling_arithmetic;
+  // The ceiling is of a predicted step, already at the upper end of the model's error.
+  bool is_ceiling_predicted = false;
   double min_effect = 0.01;
   std::string missing;  // Why there is no estimate, or no interval.
 };

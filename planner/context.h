@@ -31,6 +31,9 @@ struct RankingContext {
   std::vector<const PooledTrial*> baseline_trials;  // nullptr: the campaign has none.
   std::vector<BaselinePoint> baseline;
   std::vector<std::optional<StepBreakdown>> breakdowns;
+  // Of predictions: with every op at the upper end of its interval, which alone may rule a claim
+  // out. Empty where breakdowns are measured.
+  std::vector<std::optional<StepBreakdown>> slowest_breakdowns;
   // One per intervention of the campaign, in its order.
   std::vector<SweepChoice> choices;
   std::vector<std::vector<Comparison>> comparisons;  // [intervention][point], judged as one family.

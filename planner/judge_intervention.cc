@@ -92,7 +92,7 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
     return;
   }
   const TrialSpec& spec = judged.trial->trial->spec;
-  const absl::StatusOr<CeilingInput> input =
+  absl::StatusOr<CeilingInput> input =
       PrepareCeiling(context.campaign(), context.results.machine, spec.baseline, spec.variant,
                      context.campaign().points[index], *context.breakdowns[index], loads);
   if (!input.ok()) {
@@ -107,6 +107,12 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
     return;  // It calls no claim impossible.
   }
   judged.claim_ceiling = ceiling;
+  if (!context.slowest_breakdowns.empty() && context.slowest_breakdowns[index].has_value()) {
+    const double slower = context.slowest_breakdowns[index]->step_us / input->breakdown.step_us;
+    input->breakdown = *context.slowest_breakdowns[index];
+    input->draft_us *= slower;  // A share of the step.
+    judged.claim_ceiling = MakeCeiling(*input, "step");
+  }
   if (intervention.claim.has_value() && intervention.claim->of != "step") {
     judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of);
   }

@@ -107,29 +107,39 @@ absl::StatusOr<CampaignPredictor> CampaignPredictor::Create(const Campaign& camp
   return CampaignPredictor(campaign, std::move(predictor));
 }
 
+namespace {
+
+// As a breakdown that one attempt measured, so that it closes to the step in the same way: each op
+// at its time, or at the upper end of its interval.
+std::optional<StepBreakdown> BreakdownOf(const StepPrediction& step, bool is_slowest) {
+  AttemptResult result;
+  result.breakdown_method = "predicted";
+  result.breakdown_step_us = step.step.us;
+  for (const PredictedOp& op : step.ops) {
+    const double us = is_slowest ? op.time.high_us : op.time.us;
+    result.breakdown_step_us += us - op.time.us;
+    result.breakdown.push_back(
+        {.category = op.category, .op = op.op, .us = us, .count = 1, .floor_us = op.floor_us});
+  }
+  const AttemptResult* const results[] = {&result};
+  return MergeBreakdowns(results);
+}
+
+}  // namespace
+
 absl::StatusOr<PredictedBaseline> CampaignPredictor::Baseline(int point_index) {
   PredictedBaseline baseline;
   LASTFLOP_ASSIGN_OR_RETURN(
       baseline.step,
       predictor_.Predict(campaign_->baseline, campaign_->points[static_cast<size_t>(point_index)],
                          {.with_ops = true}));
-  // As a breakdown that one attempt measured, so that it closes to the step in the same way.
-  AttemptResult result;
-  result.breakdown_method = "predicted";
-  result.breakdown_step_us = baseline.step.step.us;
-  for (const PredictedOp& op : baseline.step.ops) {
-    result.breakdown.push_back({.category = op.category,
-                                .op = op.op,
-                                .us = op.time.us,
-                                .count = 1,
-                                .floor_us = op.floor_us});
-  }
-  const AttemptResult* const results[] = {&result};
-  std::optional<StepBreakdown> breakdown = MergeBreakdowns(results);
-  if (!breakdown.has_value()) {
+  std::optional<StepBreakdown> breakdown = BreakdownOf(baseline.step, /*is_slowest=*/false);
+  std::optional<StepBreakdown> slowest = BreakdownOf(baseline.step, /*is_slowest=*/true);
+  if (!breakdown.has_value() || !slowest.has_value()) {
     return absl::InternalError("the predicted step has no ops");
   }
   baseline.breakdown = *std::move(breakdown);
+  baseline.slowest = *std::move(slowest);
   return baseline;
 }
 

@@ -31,6 +31,7 @@ struct PredictedTrial {
 struct PredictedBaseline {
   StepPrediction step;
   StepBreakdown breakdown;  // Op by op, as a measured one; its method says that it is predicted.
+  StepBreakdown slowest;    // The same with every op at the upper end of its interval.
 };
 
 // Predicts the trials of one campaign on one machine. One thread at a time.

@@ -207,6 +207,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   for (size_t i = 0; i < baselines.size(); ++i) {
     context.baseline_trials.push_back(nullptr);
     context.breakdowns.emplace_back();
+    context.slowest_breakdowns.emplace_back();
     context.baseline.emplace_back();
     context.baseline[i] = NameBaselinePoint(campaign, static_cast<int>(i));
     context.baseline[i].reason = "the model cannot price the baseline here";
@@ -216,6 +217,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
     }
     if (baselines[i].has_value()) {
       context.breakdowns[i] = baselines[i]->breakdown;
+      context.slowest_breakdowns[i] = baselines[i]->slowest;
       context.baseline[i] = PredictedPoint(campaign, static_cast<int>(i), *baselines[i]);
     }
   }

@@ -12,13 +12,17 @@
 namespace lastflop {
 namespace {
 
+std::string NoResult(const PointResult& result) {
+  return absl::StrCat("no result at ", result.label, ": ", ToWord(result.standing),
+                      result.reason.empty() ? "" : ", ", result.reason);
+}
+
 // What stands against a claim about the whole step.
 void AddStepEvidence(const std::vector<const JudgedPoint*>& claimed, ClaimEvidence& evidence) {
   std::vector<MixPart> parts;
   for (const JudgedPoint* point : claimed) {
     if (!point->result.speedup.has_value()) {
-      evidence.missing = absl::StrCat("no result at ", point->result.label, ": ",
-                                      ToWord(point->result.standing), ", ", point->result.reason);
+      evidence.missing = NoResult(point->result);
       return;
     }
     if (point->result.standing == Standing::kPredicted) {
@@ -43,6 +47,10 @@ void AddPartEvidence(const RankingContext& context, const std::vector<const Judg
                      const std::string& of, ClaimEvidence& evidence) {
   std::vector<MixPart> parts;
   for (const JudgedPoint* point : claimed) {
+    if (!point->result.speedup.has_value()) {
+      evidence.missing = NoResult(point->result);
+      return;
+    }
     if (point->result.standing == Standing::kPredicted) {
       evidence.missing =
           absl::StrCat(point->result.label, ": predicted, and no time of ", of, " measured");
@@ -76,6 +84,8 @@ void SetClaim(const RankingContext& context, std::span<const JudgedPoint> points
   if (!ranked.claim.has_value()) {
     return;
   }
+  ClaimEvidence evidence;
+  evidence.min_effect = context.campaign().measure.min_effect;
   std::vector<const JudgedPoint*> claimed;
   std::vector<MixPart> ceilings;
   std::vector<std::string> arithmetic;
@@ -89,10 +99,11 @@ void SetClaim(const RankingContext& context, std::span<const JudgedPoint> points
       ceilings.push_back({point.result.time_share,
                           {.estimate = *point.claim_ceiling.speedup, .low = {}, .high = {}}});
       arithmetic.push_back(absl::StrCat(point.result.label, ": ", point.claim_ceiling.arithmetic));
+      evidence.is_ceiling_predicted |=
+          context.baseline[static_cast<size_t>(point.result.point_index)].standing ==
+          Standing::kPredicted;
     }
   }
-  ClaimEvidence evidence;
-  evidence.min_effect = context.campaign().measure.min_effect;
   if (claimed.empty()) {
     evidence.missing = "the campaign has no point with a batch in the claimed range";
   } else if (ranked.claim->of == "step") {

@@ -259,7 +259,24 @@ std::vector<std::string> WarningsOf(const RankingContext& context) {
   AddChangedEnvironment(context, warnings);
   AddTrials(context, warnings);
   AddCampaign(context.campaign(), warnings);
+  // Of `auto` before a worker came, nothing is known yet.
+  const Machine& machine = context.results.machine;
+  if (!context.campaign().machine_auto || !machine.device_name.empty()) {
+    if (std::string warning = MissingBandwidthWarning(machine); !warning.empty()) {
+      warnings.Add(std::move(warning));
+    }
+  }
   return warnings.Take();
+}
+
+std::string MissingBandwidthWarning(const Machine& machine) {
+  if (!machine.cold_read.empty() || machine.peak_bandwidth_gb_per_s.value_or(0) > 0) {
+    return "";
+  }
+  return absl::StrCat("machine ", machine.name,
+                      " has no memory bandwidth (peak_bandwidth_gb_per_s or cold_read): reading "
+                      "counts as taking no time, so ceilings are too high, little is pruned, and "
+                      "nothing too fast to be true is caught");
 }
 
 std::vector<std::string> AssumptionsOf(const Campaign& campaign) {

@@ -16,6 +16,10 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context);
 // Everything that makes a figure mean less than it seems, each once.
 std::vector<std::string> WarningsOf(const RankingContext& context);
 
+// That ceilings and checks rest on no floor of bytes, for a machine without a memory bandwidth; ""
+// for one with it.
+std::string MissingBandwidthWarning(const Machine& machine);
+
 // What the figures take for granted.
 std::vector<std::string> AssumptionsOf(const Campaign& campaign);
 

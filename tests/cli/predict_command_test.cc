@@ -123,6 +123,18 @@ TEST_F(PredictCommandTest, PreviewsAMachineThatNobodyMeasuredFromTheCurvesOfAnot
                                     "nobody measured NVIDIA RTX PRO 6000"));
 }
 
+TEST_F(PredictCommandTest, ValidatingWarnsOfAMachineWithoutAMemoryBandwidth) {
+  CampaignFlags flags;
+  flags.file = WriteCampaign("");
+  Io io = NewIo();
+  EXPECT_EQ(ValidateCommand(flags, io), kExitFinished) << err_.str();
+  EXPECT_THAT(err_.str(), HasSubstr("warning: machine rtx has no memory bandwidth"));
+  flags.file = WriteCampaign("peak_bandwidth_gb_per_s: 1597\n");
+  Io quiet = NewIo();
+  EXPECT_EQ(ValidateCommand(flags, quiet), kExitFinished);
+  EXPECT_THAT(err_.str(), Not(HasSubstr("bandwidth")));
+}
+
 TEST_F(PredictCommandTest, PreviewsAllLayersWhateverAMeasurementKeeps) {
   PreviewFlags flags;
   flags.campaign.file = WriteCampaign("peak_bandwidth_gb_per_s: 1597\n");

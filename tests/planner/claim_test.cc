@@ -52,6 +52,15 @@ TEST(JudgeClaimTest, IsImpossibleBeforeAnyTrialRan) {
   EXPECT_THAT(judgement.reason, HasSubstr("1000 / (1000 - (100 - 50))"));
 }
 
+TEST(JudgeClaimTest, SaysOfAPredictedCeilingThatItIsOne) {
+  ClaimEvidence evidence;
+  evidence.ceiling = 1.1;
+  evidence.is_ceiling_predicted = true;
+  const ClaimJudgement judgement = JudgeClaim(Claim{.low = 1.2}, evidence);
+  EXPECT_EQ(judgement.verdict, ClaimVerdict::kImpossible);
+  EXPECT_EQ(judgement.reason.rfind("predicted: 1.2x", 0), 0u) << judgement.reason;
+}
+
 TEST(JudgeClaimTest, IsUndecidedWithoutAnIntervalAndNoneWithoutAClaim) {
   ClaimEvidence evidence;
   evidence.estimate = 1.3;

@@ -176,6 +176,37 @@ TEST_F(PreviewCampaignTest, PricesNothingWhereTheBaselineCannotRun) {
   EXPECT_THAT(std::string(PreviewCampaign(campaign_, {}).status().message()), HasSubstr("no room"));
 }
 
+TEST_F(PreviewCampaignTest, CallsAClaimImpossibleOnlyBeyondTheModelsOwnError) {
+  campaign_.measure.prune = false;
+  Add("int4", "moe.weights", "int4_g32");
+  const double ceiling = *Find(Preview(), "int4").ceiling;
+  campaign_.interventions[0].claim = Claim{.low = ceiling + 0.01, .source = "ad"};
+  EXPECT_EQ(Find(Preview(), "int4").claim_verdict, ClaimVerdict::kUndecided) << ceiling;
+  campaign_.interventions[0].claim->low = 4 * ceiling;
+  const RankedIntervention far = Find(Preview(), "int4");
+  EXPECT_EQ(far.claim_verdict, ClaimVerdict::kImpossible);
+  EXPECT_EQ(far.claim_reason.rfind("predicted: ", 0), 0u) << far.claim_reason;
+}
+
+TEST_F(PreviewCampaignTest, SaysOfAClaimWhyItsPartWasNotPriced) {
+  Add("tiles", "moe.tile_order", "column_major").claim =
+      Claim{.low = 1.1, .of = "moe", .source = "ad"};
+  EXPECT_THAT(Find(Preview(), "tiles").claim_reason,
+              HasSubstr("does not see what moe.tile_order (row_major to column_major) changes"));
+}
+
+TEST_F(PreviewCampaignTest, TakesOneShotOverPcieToBeNoSoonerDoneThanNccl) {
+  campaign_.baseline.collectives.all_reduce = AllReduceAlgorithm::kNccl;
+  Add("one_shot", "collectives.all_reduce", "one_shot");
+  const SpeedupFigure nvlink = *Find(Preview(), "one_shot").mix;
+  campaign_.machine.link = "pcie";
+  const Ranking ranking = Preview();
+  const SpeedupFigure pcie = *Find(ranking, "one_shot").mix;
+  EXPECT_LT(pcie.estimate, nvlink.estimate);
+  EXPECT_THAT(ranking.assumptions,
+              testing::Contains(HasSubstr("nobody measured one_shot over PCIe")));
+}
+
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
   const Ranking ranking = Preview();
   EXPECT_FALSE(ranking.confidence.has_value());

@@ -302,6 +302,16 @@ TEST(MakeRankingTest, NamesTheDeclaredMachineAndWhatWasSetOnTheCommandLine) {
   EXPECT_THAT(ranking.environment.at("set"), HasSubstr("budget.wall=5m"));
 }
 
+TEST(MakeRankingTest, WarnsOfAMachineWithoutAMemoryBandwidth) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  builder.results().campaign.machine_auto = false;
+  const auto names_it = testing::Contains(HasSubstr("has no memory bandwidth"));
+  EXPECT_THAT(MakeRanking(builder.results()).warnings, names_it);
+  builder.results().machine.peak_bandwidth_gb_per_s = 100;
+  EXPECT_THAT(MakeRanking(builder.results()).warnings, testing::Not(names_it));
+}
+
 TEST(MakeRankingTest, SaysHowExpertsWereChosenAndWithWhichSeed) {
   CampaignBuilder builder;
   builder.Baseline(1000);
