@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -204,8 +205,10 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
   }
   for (const absl::Status& status : {health, watched, results.status()}) {
     if (!status.ok()) {
-      io.err << "lastflop: " << PlainLines(status.message()) << "\nunfinished, what is done is kept"
-             << resume;
+      const bool is_kept = std::filesystem::exists(db);
+      io.err << "lastflop: " << PlainLines(status.message())
+             << (is_kept ? absl::StrCat("\nunfinished, what is done is kept", resume)
+                         : absl::StrCat("\nunfinished, and ", db, " is not there to go on with\n"));
       return kExitUnfinished;
     }
   }

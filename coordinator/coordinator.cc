@@ -24,12 +24,13 @@ bool IsCallersFault(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(const std::string& database_path,
                                                                  const Clock& clock,
                                                                  CoordinatorOptions options) {
-  LASTFLOP_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(database_path));
-  LASTFLOP_ASSIGN_OR_RETURN(Database database,
-                            Database::Open(database_path, Database::Mode::kReadWrite));
+  LASTFLOP_ASSIGN_OR_RETURN(const std::string file, ResolveDatabaseFile(database_path));
+  LASTFLOP_RETURN_IF_ERROR(CheckIsDatabase(file));
+  LASTFLOP_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(file));
+  LASTFLOP_ASSIGN_OR_RETURN(Database database, Database::Open(file, Database::Mode::kReadWrite));
   LASTFLOP_RETURN_IF_ERROR(MigrateSchema(database));
-  std::unique_ptr<Coordinator> coordinator(new Coordinator(database_path, clock, std::move(options),
-                                                           std::move(lock), std::move(database)));
+  std::unique_ptr<Coordinator> coordinator(
+      new Coordinator(file, clock, std::move(options), std::move(lock), std::move(database)));
   LASTFLOP_ASSIGN_OR_RETURN(
       coordinator->engine_,
       Engine::Create(coordinator->database_, clock, coordinator->options_, coordinator->events_));
@@ -43,7 +44,8 @@ Coordinator::Coordinator(std::string database_path, const Clock& clock, Coordina
       clock_(clock),
       options_(std::move(options)),
       lock_(std::move(lock)),
-      database_(std::move(database)) {}
+      database_(std::move(database)),
+      database_identity_(IdentityOf(database_path_)) {}
 
 Coordinator::~Coordinator() {
   Stop();
@@ -147,8 +149,16 @@ void Coordinator::Loop() {
   Fail(status);
 }
 
+absl::Status Coordinator::CheckDatabaseIsThere() const {
+  return IdentityOf(database_path_) == database_identity_
+             ? absl::OkStatus()
+             : absl::DataLossError(absl::StrCat(
+                   database_path_, ": was moved, deleted or replaced while results went into it"));
+}
+
 // Takes what it has handled out of `tasks`.
 absl::Status Coordinator::TakeTurn(std::vector<Task>& tasks) {
+  LASTFLOP_RETURN_IF_ERROR(CheckDatabaseIsThere());
   size_t num_handled = 0;
   absl::Status status;
   while (status.ok() && num_handled < tasks.size()) {

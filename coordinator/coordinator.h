@@ -18,6 +18,7 @@
 #include "coordinator/options.h"
 #include "coordinator/worker_session.h"
 #include "db/database.h"
+#include "db/database_file.h"
 #include "db/file_lock.h"
 
 namespace lastflop {
@@ -73,6 +74,7 @@ class Coordinator {
   Coordinator(std::string database_path, const Clock& clock, CoordinatorOptions options,
               FileLock lock, Database database);
   void Loop();
+  absl::Status CheckDatabaseIsThere() const;
   absl::Status TakeTurn(std::vector<Task>& tasks);
   void Deliver();
   void Fail(const absl::Status& status);
@@ -85,6 +87,7 @@ class Coordinator {
   const CoordinatorOptions options_;
   FileLock lock_;
   Database database_;  // Only of the thread once that runs.
+  const std::optional<FileIdentity> database_identity_;
   EventBus events_;
   std::unique_ptr<Engine> engine_;  // Only of the thread once that runs.
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/status_macros.h"
+#include "db/database_file.h"
 #include "db/file_lock.h"
 
 namespace lastflop {
@@ -166,17 +167,16 @@ void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(c
 
 absl::StatusOr<Database> Database::Open(const std::string& path, Mode mode,
                                         std::chrono::milliseconds busy_timeout) {
-  if (path.empty()) {
-    return absl::InvalidArgumentError("--db: the name of the database is empty");
-  }
-  if (std::error_code error; std::filesystem::is_directory(path, error)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": is a folder, not a database"));
+  const bool is_in_memory = mode == Mode::kReadWrite && path == ":memory:";
+  std::string file = path;
+  if (!is_in_memory) {
+    LASTFLOP_ASSIGN_OR_RETURN(file, ResolveDatabaseFile(path));
   }
   sqlite3* connection = nullptr;
   const int flags =
       mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-  const bool is_immutable = mode == Mode::kReadOnly && IsAtRest(path);
-  const std::string name = is_immutable ? ImmutableUri(path) : path;
+  const bool is_immutable = mode == Mode::kReadOnly && IsAtRest(file);
+  const std::string name = is_immutable ? ImmutableUri(file) : file;
   const int code =
       sqlite3_open_v2(name.c_str(), &connection,
                       flags | SQLITE_OPEN_NOMUTEX | (is_immutable ? SQLITE_OPEN_URI : 0), nullptr);

@@ -70,7 +70,8 @@ class Database {
   enum class Mode { kReadWrite, kReadOnly };
   static constexpr std::chrono::milliseconds kBusyTimeout{30000};
 
-  // ":memory:" is a database of this connection alone. kReadWrite creates a file that is not there;
+  // ":memory:" is, for kReadWrite, a database of this connection alone; else see
+  // ResolveDatabaseFile(). kReadWrite creates a file that is not there;
   // kReadOnly is NotFound then, and leaves no file beside a database at rest, so that one in a
   // folder that nobody may write can be read. The schema is not touched: see db/schema.h.
   static absl::StatusOr<Database> Open(const std::string& path, Mode mode,

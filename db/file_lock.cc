@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -62,7 +64,10 @@ absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
 }
 
 bool FileLock::IsHeld(const std::string& path) {
-  const int descriptor = open((path + ".lock").c_str(), O_RDONLY | O_CLOEXEC);
+  std::error_code error;
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
+  const std::string lock_path = (error ? path : resolved.string()) + ".lock";
+  const int descriptor = open(lock_path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) {
     return errno != ENOENT;  // Without the file no coordinator has begun.
   }

@@ -11,7 +11,8 @@ namespace lastflop {
 // object or its process ends. The lock file holds the process id and stays behind.
 class FileLock {
  public:
-  // FailedPrecondition names the process that holds the lock.
+  // `path` is one of ResolveDatabaseFile(). FailedPrecondition names the process that holds the
+  // lock.
   static absl::StatusOr<FileLock> Acquire(const std::string& path);
 
   // Whether somebody holds the lock of `path` now; true where that cannot be known.

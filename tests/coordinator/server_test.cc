@@ -4,6 +4,10 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <stdlib.h>
 
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "proto/channel_client.h"
 #include "tests/coordinator/service_fixture.h"
@@ -55,6 +59,20 @@ TEST_F(ServerTest, TwoDoNotShareADatabase) {
   const absl::Status status = Coordinator::Create(file_.path(), clock_, options_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("another coordinator"));
+}
+
+TEST_F(ServerTest, StopsWhenItsDatabaseIsTakenAway) {
+  Start();
+  std::filesystem::rename(file_.path(), file_.path() + ".moved");
+  ASSERT_TRUE(coordinator_->WaitUntilStopped(std::chrono::seconds(30)));
+  EXPECT_EQ(coordinator_->status().code(), absl::StatusCode::kDataLoss) << coordinator_->status();
+}
+
+TEST_F(ServerTest, TakesNoFileThatIsNoDatabaseAndMakesNoneBesideIt) {
+  std::ofstream(file_.path()) << "name: a campaign\n";
+  const absl::Status status = Coordinator::Create(file_.path(), clock_, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_FALSE(std::filesystem::exists(file_.path() + ".lock"));
 }
 
 TEST_F(ServerTest, AnAddressOnTheNetworkNeedsTlsAndAToken) {

@@ -110,6 +110,32 @@ TEST(DatabaseTest, ANamelessFileAndAFolderAreNoDatabases) {
   }
 }
 
+TEST(DatabaseTest, ReadsARunningDatabaseThroughALink) {
+  const TemporaryFile file("x.db");
+  Database writer = Open(file.path());
+  ASSERT_TRUE(writer.ExecuteScript("CREATE TABLE t (a TEXT) STRICT").ok());
+  const std::string link = file.folder() + "/link.db";
+  std::filesystem::create_symlink(file.path(), link);
+  absl::StatusOr<Database> reader = Database::Open(link, Database::Mode::kReadOnly);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE(reader->Prepare("SELECT a FROM t").ok()) << "the table is in the log of x.db";
+}
+
+TEST(DatabaseTest, RefusesWhatSharesNoLogAndWhatIsNoFile) {
+  const TemporaryFile file("x.db");
+  { Open(file.path()).ExecuteScript("CREATE TABLE t (a TEXT) STRICT").IgnoreError(); }
+  const std::string twin = file.folder() + "/twin.db";
+  std::filesystem::create_hard_link(file.path(), twin);
+  const std::string to_nothing = file.folder() + "/to_nothing.db";
+  std::filesystem::create_symlink(file.folder() + "/nothing.db", to_nothing);
+  for (const std::string& path : {twin, file.path(), to_nothing, std::string("/dev/null")}) {
+    for (const Database::Mode mode : {Database::Mode::kReadWrite, Database::Mode::kReadOnly}) {
+      EXPECT_EQ(Database::Open(path, mode).status().code(), absl::StatusCode::kFailedPrecondition)
+          << path;
+    }
+  }
+}
+
 TEST(DatabaseTest, AReadOnlyFileIsSaidToBeOne) {
   const TemporaryFile file("x.db");
   { Open(file.path()).ExecuteScript("CREATE TABLE t (a TEXT) STRICT").IgnoreError(); }

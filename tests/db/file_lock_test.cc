@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "db/database_file.h"
 #include "tests/db/some_campaign.h"
 
 namespace lastflop {
@@ -31,6 +35,18 @@ TEST(FileLockTest, AnybodyCanAskWhetherItIsHeld) {
   first.reset();
   EXPECT_FALSE(FileLock::IsHeld(file.path()));
   EXPECT_TRUE(FileLock::Acquire(file.path()).ok()) << "asking takes nothing";
+}
+
+TEST(FileLockTest, ALinkIsTheFileItPointsTo) {
+  const TemporaryFile file("x.db");
+  std::ofstream(file.path()).flush();
+  const std::string link = file.folder() + "/link.db";
+  std::filesystem::create_symlink(file.path(), link);
+  const absl::StatusOr<std::string> resolved = ResolveDatabaseFile(link);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(*resolved, *ResolveDatabaseFile(file.path()));
+  const absl::StatusOr<FileLock> lock = FileLock::Acquire(*resolved);
+  EXPECT_TRUE(FileLock::IsHeld(link));
 }
 
 TEST(FileLockTest, SaysWhenTheFolderIsNotThere) {
