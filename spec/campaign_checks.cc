@@ -184,9 +184,8 @@ class CampaignChecker {
   }
 
   void Warn(std::string warning) {
-    std::vector<std::string>& warnings = campaign_.warnings;
-    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
-      warnings.push_back(std::move(warning));
+    if (warned_.insert(warning).second) {
+      campaign_.warnings.push_back(std::move(warning));
     }
   }
 
@@ -295,6 +294,7 @@ class CampaignChecker {
   const std::vector<InterventionSource>& sources_;  // Outlives this.
   Campaign& campaign_;                              // Outlives this.
   Diagnostics& diagnostics_;                        // Outlives this.
+  std::set<std::string> warned_;
 };
 
 }  // namespace

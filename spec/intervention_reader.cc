@@ -25,6 +25,8 @@ namespace {
 
 constexpr size_t kLongestId = 64;
 constexpr size_t kMostChoices = 64;
+constexpr size_t kMostInterventions = 2000;  // A thousand are ranked in two seconds.
+constexpr ptrdiff_t kMostNeeds = 64;
 constexpr int64_t kMostTier = 9;
 
 absl::StatusOr<std::string> ParseId(const YamlValue& value) {
@@ -258,34 +260,40 @@ class RelationChecker {
  public:
   RelationChecker(const std::vector<InterventionSource>& sources, Diagnostics& diagnostics)
       : sources_(sources), diagnostics_(diagnostics) {
-    for (const InterventionSource& source : sources) {
-      by_id_.emplace(source.intervention.id, &source);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      index_of_.emplace(sources[i].intervention.id, i);
     }
   }
 
   void Check() {
-    for (const InterventionSource& source : sources_) {
-      CheckId(source);
-      CheckIds(source, "needs", source.intervention.needs);
-      CheckIds(source, "excludes", source.intervention.excludes);
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      CheckId(i);
+      CheckIds(sources_[i], "needs", sources_[i].intervention.needs);
+      CheckIds(sources_[i], "excludes", sources_[i].intervention.excludes);
+      needs_.push_back(CollectNeeds(i));
     }
-    for (const InterventionSource& source : sources_) {
-      std::set<std::string> reached;
-      if (!HasCircle(source, source.intervention.id, reached)) {
-        CheckExclusions(source, reached);
-        CheckNeededSettings(source, reached);
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      if (needs_[i][i]) {
+        SayCircle(i);
+      } else if (CheckDepth(i)) {
+        CheckExclusions(i);
+        CheckNeededSettings(i);
       }
     }
   }
 
  private:
-  void CheckId(const InterventionSource& source) {
-    const std::string& id = source.intervention.id;
-    const InterventionSource* first = by_id_.at(id);
-    if (!id.empty() && first != &source) {
+  using Members = std::vector<bool>;  // By index of the intervention.
+
+  const std::string& IdOf(size_t index) const { return sources_[index].intervention.id; }
+
+  void CheckId(size_t index) {
+    const InterventionSource& source = sources_[index];
+    const std::string& id = IdOf(index);
+    if (const size_t first = index_of_.at(id); !id.empty() && first != index) {
       diagnostics_.Error(source.value->Find("id")->location, JoinPath(source.path, "id"),
                          absl::StrCat("\"", id, "\" is an id twice; the first one is on line ",
-                                      first->value->Find("id")->location.line));
+                                      sources_[first].value->Find("id")->location.line));
     }
   }
 
@@ -295,9 +303,9 @@ class RelationChecker {
       std::string message;
       if (id == source.intervention.id) {
         message = absl::StrCat("\"", id, "\" names itself");
-      } else if (!by_id_.contains(id)) {
+      } else if (!index_of_.contains(id)) {
         std::vector<absl::string_view> known;
-        for (const auto& [known_id, known_source] : by_id_) {
+        for (const auto& [known_id, index] : index_of_) {
           known.push_back(known_id);
         }
         message = absl::StrCat("no intervention is called \"", id, "\"", DidYouMean(id, known));
@@ -308,81 +316,112 @@ class RelationChecker {
     }
   }
 
-  // Whether needs lead from `source` back to `start`; `reached` gets what is needed on the way.
-  bool HasCircle(const InterventionSource& source, const std::string& start,
-                 std::set<std::string>& reached) {
-    for (const std::string& id : source.intervention.needs) {
-      const auto needed = by_id_.find(id);
-      if (needed == by_id_.end() || id == source.intervention.id) {
-        continue;  // Reported already.
-      }
-      if (id == start) {
-        diagnostics_.Error(source.value->Find("needs")->location, JoinPath(source.path, "needs"),
-                           absl::StrCat("needs go in a circle: \"", start, "\" -> ... -> \"",
-                                        source.intervention.id, "\" -> \"", start, "\""));
-        return true;
-      }
-      if (reached.insert(id).second && HasCircle(*needed->second, start, reached)) {
-        return true;
+  // Those that `index` names as needed and that are there; itself is reported already.
+  std::vector<size_t> DirectNeeds(size_t index) const {
+    std::vector<size_t> direct;
+    for (const std::string& id : sources_[index].intervention.needs) {
+      if (const auto found = index_of_.find(id); found != index_of_.end() && id != IdOf(index)) {
+        direct.push_back(found->second);
       }
     }
-    return false;
+    return direct;
   }
 
-  void CheckExclusions(const InterventionSource& source, const std::set<std::string>& needed) {
-    std::set<std::string> members = needed;
-    members.insert(source.intervention.id);
-    for (const std::string& member : members) {
-      for (const std::string& excluded : by_id_.at(member)->intervention.excludes) {
-        if (members.contains(excluded) && excluded != member) {
-          diagnostics_.Error(
-              source.location, source.path,
-              absl::StrCat("\"", source.intervention.id, "\" cannot be applied: \"", member,
-                           "\" excludes \"", excluded, "\", and both are part of it"));
-          return;
+  // Everything that `index` needs, by way of others too: itself as well where needs go in a circle.
+  Members CollectNeeds(size_t index) const {
+    Members needs(sources_.size());
+    std::vector<size_t> open = {index};
+    while (!open.empty()) {
+      const size_t from = open.back();
+      open.pop_back();
+      for (const size_t needed : DirectNeeds(from)) {
+        if (!needs[needed]) {
+          needs[needed] = true;
+          open.push_back(needed);
         }
       }
     }
+    return needs;
   }
 
-  // Everything that `id` needs, by way of others too; it may be in a circle.
-  void CollectNeeds(const std::string& id, std::set<std::string>& needs) const {
-    for (const std::string& needed : by_id_.at(id)->intervention.needs) {
-      if (by_id_.contains(needed) && needs.insert(needed).second) {
-        CollectNeeds(needed, needs);
+  void SayCircle(size_t index) {
+    // The last one before `index` again: the first that names it, of all that it needs.
+    size_t last = index;
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      const std::vector<size_t> direct = DirectNeeds(i);
+      if (needs_[index][i] && std::find(direct.begin(), direct.end(), index) != direct.end()) {
+        last = i;
+        break;
+      }
+    }
+    const InterventionSource& source = sources_[last];
+    diagnostics_.Error(source.value->Find("needs")->location, JoinPath(source.path, "needs"),
+                       absl::StrCat("needs go in a circle: \"", IdOf(index), "\" -> ... -> \"",
+                                    IdOf(last), "\" -> \"", IdOf(index), "\""));
+  }
+
+  bool CheckDepth(size_t index) {
+    const auto num_needs = std::count(needs_[index].begin(), needs_[index].end(), true);
+    if (num_needs > kMostNeeds) {
+      const InterventionSource& source = sources_[index];
+      diagnostics_.Error(
+          source.value->Find("needs")->location, JoinPath(source.path, "needs"),
+          absl::StrCat("\"", IdOf(index), "\" needs ", num_needs,
+                       " others, theirs included; at most ", kMostNeeds, " are applied together"));
+    }
+    return num_needs <= kMostNeeds;
+  }
+
+  void CheckExclusions(size_t index) {
+    Members members = needs_[index];
+    members[index] = true;
+    for (size_t member = 0; member < members.size(); ++member) {
+      if (!members[member]) {
+        continue;
+      }
+      for (const std::string& id : sources_[member].intervention.excludes) {
+        const auto excluded = index_of_.find(id);
+        if (excluded != index_of_.end() && members[excluded->second] && id != IdOf(member)) {
+          diagnostics_.Error(
+              sources_[index].location, sources_[index].path,
+              absl::StrCat("\"", IdOf(index), "\" cannot be applied: \"", IdOf(member),
+                           "\" excludes \"", id, "\", and both are part of it"));
+          return;
+        }
       }
     }
   }
 
   // Two needed ones may not disagree about a field, unless one of them needs the other and so is
   // known to come after it.
-  void CheckNeededSettings(const InterventionSource& source, const std::set<std::string>& needed) {
-    std::map<std::string, std::pair<std::string, std::string>> first;  // By path: value and id.
-    for (const std::string& id : needed) {
-      std::set<std::string> below;
-      CollectNeeds(id, below);
-      for (const FieldSetting& setting : by_id_.at(id)->intervention.set) {
-        const auto [found, is_new] = first.try_emplace(setting.path, std::pair(setting.value, id));
+  void CheckNeededSettings(size_t index) {
+    std::map<absl::string_view, std::pair<absl::string_view, size_t>> first;  // Value, and whose.
+    for (size_t member = 0; member < sources_.size(); ++member) {
+      if (!needs_[index][member]) {
+        continue;
+      }
+      for (const FieldSetting& setting : sources_[member].intervention.set) {
+        const auto [found, is_new] =
+            first.try_emplace(setting.path, std::pair(absl::string_view(setting.value), member));
         const auto& [value, other] = found->second;
-        if (is_new || value == setting.value) {
+        if (is_new || value == setting.value || needs_[member][other] || needs_[other][member]) {
           continue;
         }
-        std::set<std::string> below_other;
-        CollectNeeds(other, below_other);
-        if (!below.contains(other) && !below_other.contains(id)) {
-          diagnostics_.Error(source.value->Find("needs")->location, JoinPath(source.path, "needs"),
-                             absl::StrCat("\"", source.intervention.id, "\" cannot be applied: \"",
-                                          other, "\" sets ", setting.path, " to ", value, " and \"",
-                                          id, "\" to ", setting.value, ", and it needs both"));
-          return;
-        }
+        const InterventionSource& source = sources_[index];
+        diagnostics_.Error(
+            source.value->Find("needs")->location, JoinPath(source.path, "needs"),
+            absl::StrCat("\"", IdOf(index), "\" cannot be applied: \"", IdOf(other), "\" sets ",
+                         setting.path, " to ", value, " and \"", IdOf(member), "\" to ",
+                         setting.value, ", and it needs both"));
+        return;
       }
     }
   }
 
   const std::vector<InterventionSource>& sources_;  // Outlives this.
   Diagnostics& diagnostics_;                        // Outlives this.
-  std::map<std::string, const InterventionSource*> by_id_;
+  std::map<std::string, size_t> index_of_;          // The first that has the id.
+  std::vector<Members> needs_;                      // By index.
 };
 
 // Settings that say what the baseline says already, and patches that depend on others.
@@ -427,6 +466,12 @@ std::vector<InterventionSource> ReadInterventions(const YamlValue& list, const P
   if (list.kind != YamlValue::Kind::kList) {
     diagnostics.Error(list.location, "interventions",
                       absl::StrCat(Describe(list), " must be a list of interventions"));
+    return sources;
+  }
+  if (list.items.size() > kMostInterventions) {
+    diagnostics.Error(list.location, "interventions",
+                      absl::StrCat("has ", list.items.size(), " interventions; at most ",
+                                   kMostInterventions, " are read"));
     return sources;
   }
   for (size_t i = 0; i < list.items.size(); ++i) {

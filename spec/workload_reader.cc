@@ -21,6 +21,7 @@ namespace {
 constexpr int64_t kMostSequences = 10'000'000;
 constexpr int64_t kMostTokens = 100'000'000;
 // What three shares written with three digits may miss of 1.
+constexpr size_t kMostPoints = 2000;
 constexpr double kShareSlack = 1.001e-3;
 
 Routing ReadRouting(const YamlValue& value, const std::string& path, const Routing& base,
@@ -171,6 +172,12 @@ std::vector<Point> ReadWorkload(const YamlValue& value, const std::string& direc
   if (list->kind != YamlValue::Kind::kList || list->items.empty()) {
     diagnostics.Error(list->location, "workload.points",
                       absl::StrCat(Describe(*list), " must be a list of at least one point"));
+    return points;
+  }
+  if (list->items.size() > kMostPoints) {
+    diagnostics.Error(
+        list->location, "workload.points",
+        absl::StrCat("has ", list->items.size(), " points; at most ", kMostPoints, " are read"));
     return points;
   }
   size_t num_with_share = 0;

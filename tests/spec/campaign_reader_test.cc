@@ -70,6 +70,29 @@ TEST(CampaignReaderTest, TellsPointsApartByTheirRoutingWhereNothingElseDoes) {
                           "decode b64 c4096 zipf 1 seed 8"));
 }
 
+// kGoodCampaign with interventions of which each needs the one before it.
+std::string Chain(int length) {
+  const std::string text = kGoodCampaign;
+  std::string chain = text.substr(0, text.find("  - id: expert-parallel"));
+  for (int i = 0; i < length; ++i) {
+    absl::StrAppend(&chain, "  - {id: i", i, ", effort: 1h, set: {moe.tile_order: ",
+                    i % 2 == 0 ? "row_major" : "column_major", "}");
+    absl::StrAppend(&chain, i == 0 ? "" : absl::StrCat(", needs: [i", i - 1, "]"), "}\n");
+  }
+  return chain;
+}
+
+// The time to read one grew with the fourth power of its length: 800 took minutes.
+TEST(CampaignReaderTest, BoundsWhatIsNeededAtOnce) {
+  const absl::StatusOr<Campaign> read = ReadText(Chain(65));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->interventions.size(), 65u);
+  EXPECT_THAT(
+      RefusalOf(Chain(2000)),
+      HasSubstr("\"i65\" needs 65 others, theirs included; at most 64 are applied together"));
+  EXPECT_THAT(RefusalOf(Chain(2001)), HasSubstr("has 2001 interventions; at most 2000 are read"));
+}
+
 TEST(CampaignReaderTest, RefusesTheSamePointTwice) {
   const absl::StatusOr<Campaign> read = ReadText(Changed(
       "{phase: prefill, batch: 2, context: 512, time_share: 0.3, routing: {distribution: uniform}}",
