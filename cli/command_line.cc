@@ -1,10 +1,15 @@
 #include "cli/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/one_line.h"
+#include "common/suggest.h"
 #include "common/words.h"
 #include "planner/ranking.h"
 #include "report/render.h"
@@ -228,6 +233,34 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
       ->check(CLI::IsMember({"all_reduce", "all_reduce_norm", "all_to_all"}));
   AddFormat(*bench, flags.collectives.format, RowFormats());
   AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
+}
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+  CLI::App app{"lastflop"};
+  CommandLine line;
+  DeclareCommands(app, line.flags);
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    verbs.push_back(verb->get_name());
+  }
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty() ||
+      (first.front() != '-' && std::find(verbs.begin(), verbs.end(), first) == verbs.end())) {
+    return absl::InvalidArgumentError(absl::StrCat("no verb '", OneLine(first), "'",
+                                                   DidYouMean(first, {verbs.begin(), verbs.end()}),
+                                                   "; `lastflop --help` lists them"));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return absl::InvalidArgumentError(absl::StrCat(error.what(), "\nsee `lastflop --help`"));
+  }
+  const CLI::App& chosen = *app.get_subcommands().front();
+  line.verb = chosen.get_name();
+  if (!chosen.get_subcommands().empty()) {
+    line.sub_verb = chosen.get_subcommands().front()->get_name();
+  }
+  return line;
 }
 
 }  // namespace lastflop

@@ -1,8 +1,13 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "cli/flags.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lastflop {
 
@@ -30,5 +35,14 @@ struct CommandFlags {
 // Adds every verb with its flags to `app`, which fills `flags` when it parses. Help texts are
 // cli/help/*.txt. Both outlive the parsing.
 void DeclareCommands(CLI::App& app, CommandFlags& flags);
+
+struct CommandLine {
+  std::string verb;
+  std::string sub_verb;  // `bench` of `kernels bench`.
+  CommandFlags flags;
+};
+
+// Of main's arguments, at least one. InvalidArgument says what is wrong with them.
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
 }  // namespace lastflop

@@ -3,26 +3,24 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "common/exit_codes.h"
 #include "common/one_line.h"
-#include "common/suggest.h"
 
 namespace lastflop {
 namespace {
 
-int Dispatch(const CLI::App& app, const CommandFlags& flags, Io& io) {
-  const CLI::App& chosen = *app.get_subcommands().front();
-  const std::string verb = chosen.get_name();
+int Dispatch(const CommandLine& line, Io& io) {
+  const std::string& verb = line.verb;
+  const CommandFlags& flags = line.flags;
   if (verb == "run") return RunCommand(flags.run, io);
   if (verb == "preview") return PreviewCommand(flags.preview, io);
   if (verb == "submit") return SubmitCommand(flags.submit, io);
@@ -43,8 +41,8 @@ int Dispatch(const CLI::App& app, const CommandFlags& flags, Io& io) {
   if (verb == "import") return ImportCommand(flags.imported, io);
   if (verb == "calibrate") return CalibrateCommand(flags.calibrate, io);
   if (verb == "kernels") {
-    return chosen.get_subcommands().empty() ? KernelsCommand(flags.kernels, io)
-                                            : KernelBenchCommand(flags.bench, io);
+    return line.sub_verb.empty() ? KernelsCommand(flags.kernels, io)
+                                 : KernelBenchCommand(flags.bench, io);
   }
   if (verb == "collectives") return CollectivesCommand(flags.collectives, io);
   return DoctorCommand(flags.doctor, io);
@@ -80,21 +78,6 @@ bool AnswersHelp(const std::vector<std::string>& arguments, int& code) {
   return true;
 }
 
-// Says so when the first argument is no flag and no verb.
-bool IsUnknownVerb(const CLI::App& app, const std::string& verb) {
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
-  }
-  if (verb.empty() || verb.front() == '-' ||
-      std::find(names.begin(), names.end(), verb) != names.end()) {
-    return false;
-  }
-  std::cerr << "lastflop: no verb '" << OneLine(verb) << "'"
-            << DidYouMean(verb, {names.begin(), names.end()}) << "; `lastflop --help` lists them\n";
-  return true;
-}
-
 int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   int code = kExitFinished;
@@ -105,16 +88,9 @@ int Main(int argc, char** argv) {
   if (AnswersHelp(arguments, code)) {
     return code;
   }
-  CLI::App app{"lastflop"};
-  CommandFlags flags;
-  DeclareCommands(app, flags);
-  if (IsUnknownVerb(app, arguments.front())) {
-    return kExitUsage;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "lastflop: " << PlainLines(error.what()) << "\nsee `lastflop --help`\n";
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
+  if (!line.ok()) {
+    std::cerr << "lastflop: " << PlainLines(line.status().message()) << "\n";
     return kExitUsage;
   }
   Io io{.out = std::cout,
@@ -122,7 +98,7 @@ int Main(int argc, char** argv) {
         .is_out_terminal = isatty(STDOUT_FILENO) == 1,
         .is_err_terminal = isatty(STDERR_FILENO) == 1,
         .width = TerminalWidth()};
-  return Dispatch(app, flags, io);
+  return Dispatch(*line, io);
 }
 
 // The exit code, unless what was written did not arrive (a full disk).

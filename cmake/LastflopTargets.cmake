@@ -58,6 +58,11 @@ function(lastflop_add_executable name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} lastflop_warnings lastflop_product_flags)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # A main is always cold.
+  if(LASTFLOP_UNITY)
+    # The libraries' precompiled header is of position-independent code.
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+    target_precompile_headers(${name} REUSE_FROM lastflop_pch)
+  endif()
 endfunction()
 
 # lastflop_add_test(NAME x_test SOURCES x_test.cc ... DEPS lib ... [LABELS unit|e2e|gpu|multigpu]

@@ -1,12 +1,14 @@
 #pragma once
 
-#include <grpcpp/server.h>
-
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
+
+namespace grpc {
+class Server;
+}
 
 namespace lastflop {
 
