@@ -100,6 +100,7 @@ class Engine {
     std::string campaign_id;
     std::string gang_key;  // Whose children it uses: the launch base.
     std::vector<std::string> worker_ids;
+    std::set<std::string> started;  // Members that said so, or that had it when they came back.
     std::chrono::milliseconds deadline{0};    // From its start.
     std::chrono::milliseconds wall_grace{0};  // From the end of budget.wall.
     std::chrono::milliseconds expires{0};     // Monotonic: deadline and slack.
@@ -125,6 +126,8 @@ class Engine {
   // Takes the attempt from its members; with `reason`, it is cancelled there.
   void Release(const std::string& attempt_id, absl::string_view reason);
   absl::Status HandleReport(WorkerEntry& worker, AttemptResult result);
+  // Why a failure that a gang reports is the absence of one of its members; "" when it is not.
+  std::string AbsenceBehind(const AttemptResult& result);
   absl::Status AdoptHeld(WorkerEntry& worker, const std::vector<std::string>& held);
   // Quarantines members that the report makes suspect; the reason when one was.
   absl::StatusOr<std::string> JudgeMembers(const CampaignRun& run, const AttemptResult& result);
@@ -144,6 +147,8 @@ class Engine {
   absl::Status BindMachine(CampaignRun& run, const WorkerEntry& worker);
   absl::Status SettleUnplaceable(const Schedule& schedule, const std::vector<CampaignRun*>& runs);
   absl::Status GiveUpWithoutWorkers();
+  // Quarantined workers with which the trial could run, in words; "" when there are none.
+  std::string QuarantineThatKeeps(const CampaignRun& run, size_t trial_index) const;
   // How long what the connected workers cannot run waits for others.
   std::chrono::milliseconds GraceForWorkers() const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/campaign_json.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -202,25 +203,41 @@ absl::Status Engine::SettleUnplaceable(const Schedule& schedule,
         run.results.state != CampaignState::kRunning || !IsOpen(trial.state)) {
       continue;
     }
-    // What could run once may run again: it is not unsupported, its workers went away.
-    const bool lost_out = unplaceable.only_refused || trial.num_attempts > 0;
+    // What could run once may run again: it is not unsupported, its workers went away. Nor is what
+    // a quarantined worker could run.
+    const std::string quarantine = QuarantineThatKeeps(run, unplaceable.trial);
+    const bool lost_out = unplaceable.only_refused || trial.num_attempts > 0 || !quarantine.empty();
+    const std::string reason =
+        unplaceable.only_refused
+            ? absl::StrCat("refused by every worker: ", LastOutcome(run, unplaceable.trial))
+            : absl::StrCat(unplaceable.reason, quarantine.empty() ? "" : ", and ", quarantine);
     LASTFLOP_RETURN_IF_ERROR(Commit(
-        run,
-        DecideUnplaceable(
-            run, unplaceable.trial, lost_out ? std::nullopt : std::optional(Standing::kUnsupported),
-            unplaceable.only_refused
-                ? absl::StrCat("refused by every worker: ", LastOutcome(run, unplaceable.trial))
-                : unplaceable.reason,
-            clock_.NowMs())));
+        run, DecideUnplaceable(run, unplaceable.trial,
+                               lost_out ? std::nullopt : std::optional(Standing::kUnsupported),
+                               reason, clock_.NowMs())));
   }
   unplaceable_since_ = std::move(since);
   return absl::OkStatus();
 }
 
+std::string Engine::QuarantineThatKeeps(const CampaignRun& run, size_t trial_index) const {
+  const std::vector<SchedulerWorker> quarantined = workers_.Quarantined();
+  std::vector<SchedulerWorker> all = workers_.ForScheduler();
+  all.insert(all.end(), quarantined.begin(), quarantined.end());
+  if (quarantined.empty() || !CouldPlace(run, trial_index, all)) {
+    return "";
+  }
+  return absl::StrJoin(quarantined, ", ", [this](std::string* out, const SchedulerWorker& worker) {
+    absl::StrAppend(out, "worker ", worker.worker_id, " is quarantined (",
+                    workers_.workers().at(worker.worker_id).row.reason, ")");
+  });
+}
+
 std::chrono::milliseconds Engine::GraceForWorkers() const {
-  const auto num_connected = std::count_if(
-      workers_.workers().begin(), workers_.workers().end(),
-      [](const auto& entry) { return entry.second.session != 0 && !entry.second.is_lost; });
+  const auto num_connected =
+      std::count_if(workers_.workers().begin(), workers_.workers().end(), [](const auto& entry) {
+        return entry.second.session != 0 && !entry.second.is_lost && !entry.second.is_quarantined;
+      });
   const bool all_are_here =
       options_.expected_workers > 0 && num_connected >= options_.expected_workers;
   return all_are_here ? std::chrono::milliseconds(0) : options_.gang_grace;

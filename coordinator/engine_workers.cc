@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "common/quarantine_note.h"
 #include "common/status_macros.h"
 #include "coordinator/changes.h"
 #include "coordinator/engine.h"
@@ -64,6 +65,7 @@ absl::Status Engine::AdoptHeld(WorkerEntry& worker, const std::vector<std::strin
       continue;
     }
     open.missing.erase(worker_id);
+    open.started.insert(worker_id);
     worker.attempts.insert(attempt_id);
     worker.holds_host = true;  // What exactly it runs is known to the coordinator that leased it.
   }
@@ -97,6 +99,10 @@ absl::Status Engine::Heartbeat(SessionId session, const std::vector<std::string>
     }
   }
   worker->draining = std::move(draining);
+  // The lease comes first in its stream, so this ends what it starts.
+  for (const std::string& attempt_id : std::exchange(worker->unread, {})) {
+    Send(*worker, CancelMessage{attempt_id, "the attempt was lost before it was started"});
+  }
   if (worker->is_lost) {
     worker->is_lost = false;
     workers_changed_at_ = clock_.Monotonic();
@@ -113,6 +119,7 @@ absl::Status Engine::AttemptStarted(SessionId session, const std::string& attemp
   if (worker == nullptr || open == open_.end() || worker->attempts.count(attempt_id) == 0) {
     return absl::OkStatus();
   }
+  open->second.started.insert(worker->row.worker_id);
   CampaignRun& run = runs_.at(open->second.campaign_id);
   const AttemptRecord& attempt = run.results.attempts[run.attempt_index.at(attempt_id)];
   if (attempt.state != AttemptState::kLeased) {
@@ -189,14 +196,8 @@ absl::Status Engine::HandleReport(WorkerEntry& worker, AttemptResult result) {
 
   CampaignRun& run = runs_.at(attempt->campaign_id);
   const std::string attempt_id = result.attempt_id;
-  if (result.failure.has_value() && result.failure->kind == FailureKind::kRankLost) {
-    for (const std::string& member : members) {
-      const WorkerEntry* entry = workers_.Find(member);
-      if (entry == nullptr || StateOf(*entry) == WorkerState::kLost) {
-        return Lose(attempt_id, AttemptState::kLost, absl::StrCat("worker ", member, " is gone"),
-                    result);
-      }
-    }
+  if (const std::string absence = AbsenceBehind(result); !absence.empty()) {
+    return Lose(attempt_id, AttemptState::kLost, absence, result);
   }
   LASTFLOP_ASSIGN_OR_RETURN(const std::string quarantined, JudgeMembers(run, result));
   if (!quarantined.empty()) {
@@ -216,6 +217,26 @@ absl::Status Engine::HandleReport(WorkerEntry& worker, AttemptResult result) {
   return absl::OkStatus();
 }
 
+std::string Engine::AbsenceBehind(const AttemptResult& result) {
+  if (!result.failure.has_value()) {
+    return "";
+  }
+  const OpenAttempt& open = open_.at(result.attempt_id);
+  for (const std::string& member : open.worker_ids) {
+    const WorkerEntry* entry = workers_.Find(member);
+    if (result.failure->kind == FailureKind::kRankLost &&
+        (entry == nullptr || StateOf(*entry) == WorkerState::kLost)) {
+      return absl::StrCat("worker ", member, " is gone");
+    }
+    // Its gang waited for it and gave up: a fault of the trial needs all of them.
+    if (result.failure->kind == FailureKind::kTimeout && open.worker_ids.size() > 1 &&
+        open.started.count(member) == 0) {
+      return absl::StrCat("worker ", member, " never started it: ", result.failure->message);
+    }
+  }
+  return "";
+}
+
 absl::StatusOr<std::string> Engine::JudgeMembers(const CampaignRun& run,
                                                  const AttemptResult& result) {
   const std::vector<std::string>& members = open_.at(result.attempt_id).worker_ids;
@@ -227,6 +248,12 @@ absl::StatusOr<std::string> Engine::JudgeMembers(const CampaignRun& run,
   const TrialSpec& trial = run.results.trials[trial_index].spec;
   const bool is_baseline = trial.intervention_id == kBaselineId;
   const bool is_failure = failure.has_value() && IsSuspicious(failure->kind, is_baseline);
+  const std::string trial_key = absl::StrCat(run.results.campaign_id, "/", trial.trial_id);
+  if (!is_failure) {
+    for (auto& [worker_id, worker] : workers_.workers()) {
+      BookSuccessElsewhere(trial_key, worker);
+    }
+  }
   for (size_t rank = 0; rank < members.size(); ++rank) {
     WorkerEntry* worker = workers_.Find(members[rank]);
     if (worker == nullptr) {
@@ -244,13 +271,16 @@ absl::StatusOr<std::string> Engine::JudgeMembers(const CampaignRun& run,
     ++worker->row.num_failed;
     const std::vector<SchedulerWorker> all = workers_.ForScheduler();
     const bool has_others = all.size() > members.size();
-    const WorkerVerdict verdict = BookFailure(
-        absl::StrCat(run.results.campaign_id, "/", trial.trial_id),
-        is_baseline && HasSuccess(run, trial_index), has_others, options_.failures_in_row, *worker);
+    const WorkerVerdict verdict =
+        BookFailure({.trial_key = trial_key,
+                     .intervention = absl::StrCat(run.results.campaign_id, "/",
+                                                  trial.intervention_id, "/", trial.choice),
+                     .is_baseline = is_baseline,
+                     .is_known_good = HasSuccess(run, trial_index)},
+                    has_others, options_.failures_in_row, *worker);
     if (verdict.is_quarantined) {
       LASTFLOP_RETURN_IF_ERROR(Quarantine(*worker, verdict.reason));
-      return absl::StrCat("worker ", members[rank], " is quarantined: ", verdict.reason, ": ",
-                          failure->message);
+      return QuarantineNote(members[rank], verdict.reason, failure->message);
     }
     LASTFLOP_RETURN_IF_ERROR(SaveWorker(*worker));
   }
@@ -378,10 +408,12 @@ void Engine::Release(const std::string& attempt_id, absl::string_view reason) {
       continue;
     }
     // It is not idle before it has dropped the attempt. One that is silent may have a result
-    // already and is not told to drop it: that is kept, without authority.
+    // already and is not told to drop what it has started: that is kept, without authority.
     worker->draining.insert(attempt_id);
     if (!worker->is_lost) {
       Send(*worker, CancelMessage{attempt_id, std::string(reason)});
+    } else if (open->second.started.count(member) == 0) {
+      worker->unread.insert(attempt_id);
     }
   }
   open_.erase(open);

@@ -25,8 +25,9 @@ struct CoordinatorOptions {
   int expected_workers = 0;
   int max_lost_attempts = 5;   // Of one trial since it was started or resumed: then lost_out.
   int trials_per_cohort = 32;  // Trials that share their launches.
-  int failures_in_row = 3;     // Different trials that a worker fails until it is suspected.
-  std::string host_id;         // This host's; common/host.h.
+  // Different interventions, known to work, that a worker fails at until it is suspected.
+  int failures_in_row = 3;
+  std::string host_id;                                // This host's; common/host.h.
   std::function<bool(int64_t pid)> is_process_alive;  // On this host.
   uint64_t seed = 0;  // Of campaign ids: random in lastflopd, fixed in tests.
 };

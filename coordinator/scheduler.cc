@@ -194,6 +194,12 @@ class Placement {
   std::map<std::string, HostUse> hosts_;
 };
 
+bool IsShard(const CampaignRun& run) { return run.results.campaign.fidelity == Fidelity::kShard; }
+
+size_t NumWorkers(const CampaignRun& run, size_t trial_index) {
+  return IsShard(run) ? 1 : static_cast<size_t>(NumRanks(run.results.trials[trial_index].spec));
+}
+
 std::string WhyUnplaceable(const Placement::Answer& answer, size_t num_workers) {
   if (answer.most_on_one_host == 0 && !answer.machine_mismatch.empty()) {
     return absl::StrCat("no connected worker can run it: ", answer.machine_mismatch);
@@ -206,7 +212,7 @@ std::string WhyUnplaceable(const Placement::Answer& answer, size_t num_workers) 
 void ScheduleCampaign(const std::vector<SchedulerCampaign>& campaigns, size_t campaign_index,
                       int trials_per_cohort, Placement& placement, Schedule& schedule) {
   const CampaignRun& run = *campaigns[campaign_index].run;
-  const bool shard = run.results.campaign.fidelity == Fidelity::kShard;
+  const bool shard = IsShard(run);
   const size_t num_leases_before = schedule.leases.size();
   std::set<size_t> seen;  // Trials that have their lease, or cannot be placed.
   for (const WorkItem& item : OrderOfWork(run, trials_per_cohort)) {
@@ -214,7 +220,7 @@ void ScheduleCampaign(const std::vector<SchedulerCampaign>& campaigns, size_t ca
       continue;
     }
     const int num_ranks = NumRanks(run.results.trials[item.trial].spec);
-    const size_t num_workers = shard ? 1 : static_cast<size_t>(num_ranks);
+    const size_t num_workers = NumWorkers(run, item.trial);
     Placement::Answer answer = placement.Place(run, item.trial, num_workers);
     if (!answer.worker_ids.empty()) {
       seen.insert(item.trial);
@@ -307,6 +313,11 @@ std::vector<WorkItem> OrderOfWork(const CampaignRun& run, int trials_per_cohort)
 
 int NumRanks(const TrialSpec& trial) {
   return static_cast<int>(std::max(trial.baseline.num_ranks(), trial.variant.num_ranks()));
+}
+
+bool CouldPlace(const CampaignRun& run, size_t trial_index,
+                const std::vector<SchedulerWorker>& workers) {
+  return Placement(workers).Place(run, trial_index, NumWorkers(run, trial_index)).is_feasible;
 }
 
 Schedule MakeSchedule(const std::vector<SchedulerCampaign>& campaigns,

@@ -71,6 +71,10 @@ std::vector<WorkItem> OrderOfWork(const CampaignRun& run, int trials_per_cohort)
 // Processes that an attempt at the trial needs: the larger of its arms'.
 int NumRanks(const TrialSpec& trial);
 
+// Whether the workers, all of them idle, could run the trial.
+bool CouldPlace(const CampaignRun& run, size_t trial_index,
+                const std::vector<SchedulerWorker>& workers);
+
 // Campaigns come in the order in which they were created; a later one gets what the earlier ones
 // leave. A gang takes all its workers at once or holds its host free until it can.
 Schedule MakeSchedule(const std::vector<SchedulerCampaign>& campaigns,

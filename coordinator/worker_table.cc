@@ -1,5 +1,7 @@
 #include "coordinator/worker_table.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -19,6 +21,17 @@ int64_t DeviceIndex(absl::string_view device) {
 
 std::string Backend(absl::string_view device) {
   return std::string(device.substr(0, device.find(':')));
+}
+
+SchedulerWorker ToScheduler(const WorkerEntry& worker) {
+  return {.worker_id = worker.row.worker_id,
+          .host_id = worker.row.host_id,
+          .backend = Backend(worker.row.device),
+          .device_name = worker.machine.device_name,
+          .device_index = DeviceIndex(worker.row.device),
+          .allows_commands = worker.allows_commands,
+          .plugins = worker.plugins,
+          .holds_host = worker.holds_host};
 }
 
 }  // namespace
@@ -79,6 +92,7 @@ absl::StatusOr<std::string> WorkerTable::Accept(const WorkerHello& hello, Sessio
     worker.is_quarantined = false;
     worker.num_baseline_failures = 0;
     worker.failed_in_row.clear();
+    worker.unread.clear();
   }
   return worker_id;
 }
@@ -102,15 +116,18 @@ std::vector<SchedulerWorker> WorkerTable::ForScheduler() const {
   for (const auto& [worker_id, worker] : workers_) {
     const WorkerState state = StateOf(worker);
     if (state == WorkerState::kIdle || state == WorkerState::kBusy) {
-      workers.push_back({.worker_id = worker_id,
-                         .host_id = worker.row.host_id,
-                         .backend = Backend(worker.row.device),
-                         .device_name = worker.machine.device_name,
-                         .device_index = DeviceIndex(worker.row.device),
-                         .allows_commands = worker.allows_commands,
-                         .plugins = worker.plugins,
-                         .is_idle = state == WorkerState::kIdle,
-                         .holds_host = worker.holds_host});
+      workers.push_back(ToScheduler(worker));
+      workers.back().is_idle = state == WorkerState::kIdle;
+    }
+  }
+  return workers;
+}
+
+std::vector<SchedulerWorker> WorkerTable::Quarantined() const {
+  std::vector<SchedulerWorker> workers;
+  for (const auto& [worker_id, worker] : workers_) {
+    if (worker.is_quarantined && !worker.is_lost && worker.session != 0) {
+      workers.push_back(ToScheduler(worker));
     }
   }
   return workers;
@@ -144,17 +161,32 @@ void BookSuccess(WorkerEntry& worker) {
   worker.failed_in_row.clear();
 }
 
-WorkerVerdict BookFailure(const std::string& trial_key, bool is_known_good_baseline,
-                          bool has_others, int failures_in_row, WorkerEntry& worker) {
-  worker.failed_in_row.insert(trial_key);
+void BookSuccessElsewhere(const std::string& trial_key, WorkerEntry& worker) {
+  const auto failed = worker.failed_in_row.find(trial_key);
+  if (failed != worker.failed_in_row.end()) {
+    failed->second.is_known_good = true;
+  }
+}
+
+WorkerVerdict BookFailure(FailedWork work, bool has_others, int failures_in_row,
+                          WorkerEntry& worker) {
+  const bool is_known_good_baseline = work.is_baseline && work.is_known_good;
+  const std::string trial_key = work.trial_key;
+  worker.failed_in_row.insert_or_assign(trial_key, std::move(work));
   if (is_known_good_baseline && ++worker.num_baseline_failures >= 2) {
     return {.is_quarantined = true,
             .reason = "it failed a baseline that is known to work, twice in a row"};
   }
-  if (has_others && static_cast<int>(worker.failed_in_row.size()) >= failures_in_row) {
+  std::set<std::string> known_good;
+  for (const auto& [key, failed] : worker.failed_in_row) {
+    if (failed.is_known_good) {
+      known_good.insert(failed.intervention);
+    }
+  }
+  if (has_others && static_cast<int>(known_good.size()) >= failures_in_row) {
     return {.is_quarantined = true,
-            .reason = absl::StrCat("it failed ", worker.failed_in_row.size(),
-                                   " different trials in a row")};
+            .reason = absl::StrCat("it failed ", known_good.size(),
+                                   " interventions in a row that are known to work")};
   }
   return {};
 }

@@ -36,6 +36,15 @@ struct WorkerHello {
   std::set<std::string> plugins;  // Names that moe.kernel=plugin:NAME may have.
 };
 
+// Work that a worker failed at, as far as suspicion goes.
+struct FailedWork {
+  std::string trial_key;     // Of the campaign and the trial.
+  std::string intervention;  // Of the campaign, the intervention and its choice: at any point.
+  bool is_baseline = false;
+  // The same trial succeeded before, here or elsewhere, or did since elsewhere.
+  bool is_known_good = false;
+};
+
 struct WorkerEntry {
   WorkerRow row;  // Its state is computed: StateOf().
   Machine machine;
@@ -49,10 +58,13 @@ struct WorkerEntry {
   // Attempts taken from it that it may still be running: it is not idle until a heartbeat is
   // without them.
   std::set<std::string> draining;
-  bool holds_host = false;              // What it runs has the host alone.
-  std::string current;                  // What it runs, for people.
-  int num_baseline_failures = 0;        // In a row, of a baseline that is known to work.
-  std::set<std::string> failed_in_row;  // Different trials, since the last success.
+  // Leases taken from it while it was silent, of which it had not said that they started: it may
+  // read them yet, and is told to drop them when it is heard of again.
+  std::set<std::string> unread;
+  bool holds_host = false;        // What it runs has the host alone.
+  std::string current;            // What it runs, for people.
+  int num_baseline_failures = 0;  // In a row, of a baseline that is known to work.
+  std::map<std::string, FailedWork> failed_in_row;  // By trial_key, since the last success.
 };
 
 WorkerState StateOf(const WorkerEntry& worker);
@@ -73,6 +85,8 @@ class WorkerTable {
 
   // Workers that can take or already have attempts.
   std::vector<SchedulerWorker> ForScheduler() const;
+  // Connected workers that could but for their quarantine, as if they were idle.
+  std::vector<SchedulerWorker> Quarantined() const;
 
   std::map<std::string, WorkerEntry>& workers() { return workers_; }
   const std::map<std::string, WorkerEntry>& workers() const { return workers_; }
@@ -96,10 +110,15 @@ struct WorkerVerdict {
 // Books a success, which ends every suspicion.
 void BookSuccess(WorkerEntry& worker);
 
-// Books a failure that this worker may have caused. It is quarantined by the second failure in a
-// row of a baseline that is known to work (one alone may be the host's, an OOM kill say), and,
-// where others can take over, by `failures_in_row` different trials in a row.
-WorkerVerdict BookFailure(const std::string& trial_key, bool is_known_good_baseline,
-                          bool has_others, int failures_in_row, WorkerEntry& worker);
+// Books that another worker succeeded at a trial: a failure at it was not the trial's.
+void BookSuccessElsewhere(const std::string& trial_key, WorkerEntry& worker);
+
+// Books a failure that this worker may have caused. Only work that is known to work speaks against
+// a worker: a bad intervention fails at every point of a campaign, on every worker. It is
+// quarantined by the second failure in a row of a baseline that is known to work (one alone may be
+// the host's, an OOM kill say), and, where others can take over, by failures in a row of
+// `failures_in_row` different interventions that are.
+WorkerVerdict BookFailure(FailedWork work, bool has_others, int failures_in_row,
+                          WorkerEntry& worker);
 
 }  // namespace lastflop

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/figure_text.h"
 #include "common/plan.h"
+#include "common/quarantine_note.h"
 #include "planner/breakdown.h"
 #include "planner/drift.h"
 #include "planner/economics.h"
@@ -182,6 +183,15 @@ void AddChangedEnvironment(const RankingContext& context, WarningList& warnings)
   }
 }
 
+// Where a worker was taken out, others had its work, and may have been too few for some of it.
+void AddQuarantines(const CampaignResults& results, WarningList& warnings) {
+  for (const AttemptRecord& attempt : results.attempts) {
+    if (attempt.state == AttemptState::kLost && IsQuarantineNote(attempt.outcome)) {
+      warnings.Add(attempt.outcome);
+    }
+  }
+}
+
 void AddCampaign(const Campaign& campaign, WarningList& warnings) {
   for (const std::string& warning : campaign.warnings) {
     warnings.Add(warning);
@@ -258,6 +268,7 @@ std::vector<std::string> WarningsOf(const RankingContext& context) {
   }
   AddChangedEnvironment(context, warnings);
   AddTrials(context, warnings);
+  AddQuarantines(context.results, warnings);
   AddCampaign(context.campaign(), warnings);
   // Of `auto` before a worker came, nothing is known yet.
   const Machine& machine = context.results.machine;

@@ -46,6 +46,7 @@ TEST_F(EngineWorkersTest, ALateResultIsKeptWithoutAuthorityAndTheWorkerRejoins) 
   const SessionId w0 = Connect("w0");
   const SessionId w1 = Connect("w1");
   const std::string late = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->AttemptStarted(w0, late).ok());
   BeSilentFor(options_.timeout + milliseconds(1));  // SIGSTOP.
   ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());
   Sweep();
@@ -76,6 +77,7 @@ TEST_F(EngineWorkersTest, AWorkerThatRejoinsIsNotIdleBeforeItDroppedItsOldAttemp
   Submit(SomeCampaignOf(2));
   const SessionId w0 = Connect("w0");
   const std::string old = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->AttemptStarted(w0, old).ok());
   BeSilentFor(options_.timeout + milliseconds(1));
   Sweep();
   ASSERT_TRUE(engine_->Heartbeat(w0, {old}).ok());
@@ -84,6 +86,52 @@ TEST_F(EngineWorkersTest, AWorkerThatRejoinsIsNotIdleBeforeItDroppedItsOldAttemp
   EXPECT_THAT(TakeCancels(w0), IsEmpty()) << "its result is still wanted, if only to be kept";
   ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
   NextLease(w0);
+}
+
+TEST_F(EngineWorkersTest, ALeaseThatLiesUnreadInTheStreamOfASilentWorkerIsCancelledBeforeTheNext) {
+  Submit(SomeCampaignOf(0, 1, /*num_ranks=*/2));
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string first = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->AttemptStarted(w0, first).ok());
+  BeSilentFor(options_.timeout + milliseconds(1));  // w1 was stopped before it read its lease.
+  ASSERT_TRUE(engine_->Heartbeat(w0, {first}).ok());
+  Sweep();
+  ASSERT_THAT(TakeCancels(w0), SizeIs(1));
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());  // It runs again, and has not read it yet.
+  Sweep();
+  std::vector<std::string> stream;
+  for (const Outgoing& message : engine_->TakeOutgoing()) {
+    if (const auto* cancel = std::get_if<CancelMessage>(&message.message);
+        cancel != nullptr && message.session == w1) {
+      stream.push_back("cancel " + cancel->attempt_id);
+    } else if (std::holds_alternative<LeaseMessage>(message.message) && message.session == w1) {
+      stream.push_back("lease");
+    }
+  }
+  EXPECT_THAT(stream, testing::ElementsAre("cancel " + first, "lease"));
+}
+
+TEST_F(EngineWorkersTest, AGangThatWaitedForAMemberThatNeverStartedIsLostAndNotFailed) {
+  Campaign campaign = SomeCampaignOf(0, 1, /*num_ranks=*/2);
+  campaign.measure.max_attempts = 1;
+  const std::string id = Submit(campaign);
+  const SessionId w0 = Connect("w0");
+  const SessionId w1 = Connect("w1");
+  const std::string first = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->AttemptStarted(w0, first).ok());
+  Report(w0, FailureOf(first, FailureKind::kTimeout, "rank 1 of 2 did not come", 0));
+  EXPECT_EQ(Results(id).attempts[0].state, AttemptState::kLost);
+  EXPECT_THAT(Results(id).attempts[0].outcome, HasSubstr("worker w1 never started it: rank 1"));
+
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());
+  const std::string second = NextLease(w0).attempt.attempt_id;
+  ASSERT_TRUE(engine_->AttemptStarted(w0, second).ok());
+  ASSERT_TRUE(engine_->AttemptStarted(w1, second).ok());
+  Report(w0, FailureOf(second, FailureKind::kTimeout, "no result after 60 s", 0));
+  EXPECT_EQ(Results(id).attempts[1].state, AttemptState::kFailed) << "all of them were at work";
 }
 
 TEST_F(EngineWorkersTest, ALongKernelAloneNeverLosesItsWorker) {
@@ -285,6 +333,99 @@ TEST_F(EngineWorkersTest, FailingAKnownGoodBaselineTwiceQuarantinesAndDoesNotCou
   const SessionId w1 = Connect("w1");
   EXPECT_EQ(WorkOff(w1), 2);
   EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
+// A campaign on one rank with four points, in which i0 crashes and i1 needs two workers.
+class BadInterventionTest : public EngineWorkersTest {
+ protected:
+  static Campaign TheCampaign() {
+    Campaign campaign = SomeCampaignOf(2);
+    campaign.points.clear();
+    for (const int batch : {1, 2, 4, 8}) {
+      campaign.points.push_back({.batch = batch, .context = 128, .time_share = 0.25});
+    }
+    campaign.interventions[1].set = {{"parallel.tensor", "2"}};
+    campaign.measure.max_attempts = 1;
+    return campaign;
+  }
+
+  bool IsOf(const LeaseMessage& lease, const std::string& intervention_id,
+            const CampaignResults& results) const {
+    for (const TrialRecord& trial : results.trials) {
+      if (trial.spec.trial_id == lease.attempt.trial_id) {
+        return trial.spec.intervention_id == intervention_id;
+      }
+    }
+    return false;
+  }
+};
+
+TEST_F(BadInterventionTest, ThatFailsAtEveryPointQuarantinesNobodyAndCostsTheOthersNothing) {
+  const std::string id = Submit(TheCampaign());
+  const std::vector<SessionId> sessions = {Connect("w0"), Connect("w1")};
+  for (int num = -1; num != 0;) {
+    num = 0;
+    Sweep();
+    for (const SessionId session : sessions) {
+      for (const LeaseMessage& lease : TakeLeases(session)) {
+        ++num;
+        Report(session,
+               IsOf(lease, "i0", Results(id))
+                   ? FailureOf(lease.attempt.attempt_id, FailureKind::kCrashed, "signal 11")
+                   : SuccessOf(lease.attempt.attempt_id));
+      }
+    }
+  }
+  for (const WorkerView& worker : engine_->Workers()) {
+    EXPECT_EQ(worker.row.state, WorkerState::kIdle) << worker.row.reason;
+  }
+  const CampaignResults results = Results(id);
+  EXPECT_EQ(results.state, CampaignState::kDone);
+  for (const TrialRecord& trial : results.trials) {
+    const bool is_bad = trial.spec.intervention_id == "i0";
+    EXPECT_EQ(trial.state, is_bad ? TrialState::kFailed : TrialState::kDone) << trial.reason;
+    EXPECT_FALSE(trial.spec.settled.has_value()) << trial.reason;
+  }
+}
+
+TEST_F(BadInterventionTest, WhatOnlyAQuarantinedWorkerCouldRunIsLostOutAndNamesIt) {
+  options_.expected_workers = 2;
+  Restart();
+  Campaign campaign = TheCampaign();
+  campaign.interventions.erase(campaign.interventions.begin());
+  campaign.measure.launches = 3;
+  campaign.measure.max_attempts = 3;
+  const std::string id = Submit(campaign);
+  const SessionId w0 = Connect("w0");
+  // All first launches of the baseline, then one that is known to work fails twice.
+  for (int i = 0; i < 4; ++i) {
+    Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  }
+  for (int i = 0; i < 2; ++i) {
+    Report(w0, FailureOf(NextLease(w0).attempt.attempt_id, FailureKind::kCrashed, "signal 11"));
+  }
+  const SessionId w1 = Connect("w1");
+  Sweep();
+  for (const LeaseMessage& lease : TakeLeases(w1)) {
+    Report(w1, SuccessOf(lease.attempt.attempt_id));
+  }
+  clock_.Advance(options_.gang_grace - milliseconds(1));
+  ASSERT_TRUE(engine_->Heartbeat(w0, {}).ok());
+  ASSERT_TRUE(engine_->Heartbeat(w1, {}).ok());
+  WorkOff(w1);
+  for (const TrialRecord& trial : Results(id).trials) {
+    EXPECT_NE(trial.state, TrialState::kLostOut) << "a quarantined worker is not here";
+  }
+  clock_.Advance(milliseconds(1));
+  Sweep();
+  for (const TrialRecord& trial : Results(id).trials) {
+    if (trial.spec.intervention_id == "i1") {
+      EXPECT_EQ(trial.state, TrialState::kLostOut);
+      EXPECT_EQ(trial.reason,
+                "needs 2 workers on one host, 1 is connected, and worker w0 is quarantined (it "
+                "failed a baseline that is known to work, twice in a row)");
+    }
+  }
 }
 
 TEST_F(EngineWorkersTest, ACampaignDoesNotHangWhenEveryWorkerIsQuarantined) {

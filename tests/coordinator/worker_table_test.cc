@@ -86,22 +86,50 @@ TEST_F(WorkerTableTest, RefusesAMachineItCannotRead) {
 }
 
 TEST_F(WorkerTableTest, OneBadBaselineIsAnAccidentAndTwoInARowAreNot) {
+  const FailedWork baseline = {.trial_key = "c/t0",
+                               .intervention = "c/baseline/",
+                               .is_baseline = true,
+                               .is_known_good = true};
   WorkerEntry worker;
-  EXPECT_FALSE(BookFailure("c/t0", true, false, 3, worker).is_quarantined);
+  EXPECT_FALSE(BookFailure(baseline, false, 3, worker).is_quarantined);
   BookSuccess(worker);
-  EXPECT_FALSE(BookFailure("c/t0", true, false, 3, worker).is_quarantined);
-  EXPECT_TRUE(BookFailure("c/t0", true, false, 3, worker).is_quarantined);
+  EXPECT_FALSE(BookFailure(baseline, false, 3, worker).is_quarantined);
+  EXPECT_TRUE(BookFailure(baseline, false, 3, worker).is_quarantined);
 }
 
-TEST_F(WorkerTableTest, DifferentTrialsInARowQuarantineWhereOthersCanTakeOver) {
+TEST_F(WorkerTableTest, WhatNeverWorkedAnywhereSaysNothingOfTheWorker) {
   WorkerEntry worker;
-  for (const char* trial : {"c/t1", "c/t1", "c/t1", "c/t2"}) {
-    EXPECT_FALSE(BookFailure(trial, false, true, 3, worker).is_quarantined);
+  for (int i = 0; i < 9; ++i) {
+    const FailedWork work = {.trial_key = "c/t" + std::to_string(i),
+                             .intervention = "c/i" + std::to_string(i)};
+    EXPECT_FALSE(BookFailure(work, true, 3, worker).is_quarantined) << i;
   }
+}
+
+TEST_F(WorkerTableTest, DifferentInterventionsThatWorkQuarantineWhereOthersCanTakeOver) {
+  const auto work = [](const std::string& intervention, const std::string& point) {
+    return FailedWork{
+        .trial_key = intervention + point, .intervention = intervention, .is_known_good = true};
+  };
+  WorkerEntry worker;
+  for (const char* point : {"0", "1", "2", "3"}) {
+    EXPECT_FALSE(BookFailure(work("a", point), true, 3, worker).is_quarantined)
+        << "one intervention at many points is one";
+  }
+  EXPECT_FALSE(BookFailure(work("b", "0"), true, 3, worker).is_quarantined);
   WorkerEntry only = worker;
-  EXPECT_TRUE(BookFailure("c/t3", false, true, 3, worker).is_quarantined);
-  EXPECT_FALSE(BookFailure("c/t3", false, false, 3, only).is_quarantined)
+  EXPECT_TRUE(BookFailure(work("c", "0"), true, 3, worker).is_quarantined);
+  EXPECT_FALSE(BookFailure(work("c", "0"), false, 3, only).is_quarantined)
       << "the only worker may just have bad trials";
+}
+
+TEST_F(WorkerTableTest, ASuccessElsewhereMakesAnEarlierFailureCount) {
+  WorkerEntry worker;
+  for (const char* name : {"a", "b", "c"}) {
+    BookFailure({.trial_key = name, .intervention = name}, true, 3, worker);
+    BookSuccessElsewhere(name, worker);
+  }
+  EXPECT_TRUE(BookFailure({.trial_key = "d", .intervention = "d"}, true, 3, worker).is_quarantined);
 }
 
 TEST_F(WorkerTableTest, QuarantineEndsWithTheProcess) {

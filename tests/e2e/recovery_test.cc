@@ -83,6 +83,37 @@ TEST_F(RecoveryTest, AStoppedWorkersLateResultIsKeptAndTheWorkerRejoins) {
   })) << "it has rejoined";
 }
 
+TEST_F(RecoveryTest, AMemberStoppedBeforeItReadsItsLeaseCostsTheTrialNothing) {
+  StartCoordinator();
+  for (const char* id : {"w0", "w1"}) {
+    StartWorker(id);
+    ASSERT_TRUE(coordinator_->WaitForErr(absl::StrCat("event=worker_connected worker_id=", id)));
+  }
+  workers_["w1"]->Signal(SIGSTOP);
+  SubmitWith("200ms", {"--set", "baseline.parallel.tensor=2"}, /*max_attempts=*/1);
+  ASSERT_TRUE(Eventually([this] { return NumIn(AttemptState::kLost) >= 1; }));
+  workers_["w1"]->Signal(SIGCONT);
+  ASSERT_TRUE(WaitForEnd()) << coordinator_->Err();
+  ExpectEveryTrialOnce();
+  for (const AttemptRecord& attempt : Results().attempts) {
+    EXPECT_FALSE(attempt.result.failure.has_value() &&
+                 attempt.result.failure->kind == FailureKind::kTimeout)
+        << "it waited for a member that still sat at the old lease: " << attempt.outcome;
+  }
+}
+
+TEST_F(RecoveryTest, AnAttemptThatIsCancelledSaysWhyAndBlamesNoMemory) {
+  StartCoordinator();
+  StartWorker("w0");
+  Submit("3s");
+  ASSERT_TRUE(Eventually([this] { return IsMeasuring("w0"); }));
+  Program cancel(folder_.path(), "lastflop", {"cancel", "tiny", "--server", server()});
+  ASSERT_EQ(cancel.Wait(), 0) << cancel.Err();
+  EXPECT_TRUE(workers_["w0"]->WaitForErr("cancelled: the campaign ended: cancelled"))
+      << workers_["w0"]->Err();
+  EXPECT_THAT(workers_["w0"]->Err(), testing::Not(HasSubstr("out of memory")));
+}
+
 TEST_F(RecoveryTest, AKilledCoordinatorGoesOnFromItsFileAndRepeatsNothing) {
   StartCoordinator();
   StartWorker("w0");

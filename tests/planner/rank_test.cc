@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/quarantine_note.h"
 #include "tests/planner/campaign_builder.h"
 
 namespace lastflop {
@@ -388,6 +389,23 @@ TEST(MakeRankingTest, NamesWhatChangedInTheEnvironmentWhileTheCampaignRan) {
                             HasSubstr("the environment changed while the campaign ran: build aa ("),
                             HasSubstr("launches of both are pooled in late"))));
   EXPECT_THAT(warnings, testing::Not(testing::Contains(HasSubstr("driver 570"))));
+}
+
+TEST(MakeRankingTest, SaysThatAWorkerWasQuarantined) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("one", 1.2, 1.2);
+  AttemptRecord lost;
+  lost.result.attempt_id = "lost";
+  lost.result.trial_id = builder.results().trials[0].spec.trial_id;
+  lost.state = AttemptState::kLost;
+  lost.outcome = QuarantineNote("w0", "it failed a baseline", "signal 11");
+  builder.results().attempts.push_back(lost);
+  lost.outcome = "worker w1 was silent for 15 s";
+  builder.results().attempts.push_back(lost);
+  const std::vector<std::string> warnings = MakeRanking(builder.results()).warnings;
+  EXPECT_THAT(warnings,
+              testing::Contains("worker w0 is quarantined: it failed a baseline: signal 11"));
+  EXPECT_THAT(warnings, testing::Not(testing::Contains(HasSubstr("w1"))));
 }
 
 }  // namespace
