@@ -36,8 +36,40 @@ bool HasOpenAttempt(const CampaignRun& run, const Change& change, size_t trial_i
   });
 }
 
+// What a baseline without a measurement is at its point, when no repeat would change it.
+std::optional<Standing> StandingOfFinding(const TrialRecord& baseline) {
+  if (baseline.failure.has_value()) {
+    switch (baseline.failure->kind) {
+      case FailureKind::kInfeasible:
+        return Standing::kInfeasible;
+      case FailureKind::kUnsupported:
+        return Standing::kUnsupported;
+      default:
+        return std::nullopt;
+    }
+  }
+  const std::optional<Standing>& settled = baseline.spec.settled;
+  const bool is_finding = settled == Standing::kInfeasible || settled == Standing::kUnsupported;
+  return is_finding ? settled : std::nullopt;
+}
+
+// A trial at the point of a baseline without a measurement: it shares what was found of that, as
+// where `validate` finds it; else it may run when the baseline is tried again.
+void EndWithBaseline(const TrialRecord& baseline, TrialRecord& trial) {
+  if (const std::optional<Standing> standing = StandingOfFinding(baseline)) {
+    trial.state = TrialState::kDone;
+    trial.reason =
+        absl::StrCat("the baseline is ", ToWord(*standing), " at this point: ", baseline.reason);
+    trial.spec.settled = standing;
+    trial.spec.settled_reason = trial.reason;
+  } else {
+    trial.state = TrialState::kCancelled;
+    trial.reason = absl::StrCat("no baseline at this point: ", baseline.reason);
+  }
+}
+
 // Pairs need both arms, so without a baseline nothing can be measured at its point in its round.
-void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
+void EndWithoutBaseline(const CampaignRun& run, Change& change) {
   const size_t num_trials = run.results.trials.size();
   for (size_t i = 0; i < num_trials; ++i) {
     const TrialRecord* baseline = FailedBaseline(run, change, i);
@@ -46,13 +78,12 @@ void CancelWithoutBaseline(const CampaignRun& run, Change& change) {
     }
     const int point_index = baseline->spec.point_index;
     const int round = baseline->spec.round;
-    const std::string reason = absl::StrCat("no baseline at this point: ", baseline->reason);
+    const TrialRecord ended = *baseline;  // It may lie in `change`, which grows below.
     for (size_t k = 0; k < num_trials; ++k) {
       TrialRecord trial = TrialAfter(run, change, k);
       if (trial.spec.point_index == point_index && trial.spec.round == round &&
           IsOpen(trial.state) && !HasOpenAttempt(run, change, k)) {
-        trial.state = TrialState::kCancelled;
-        trial.reason = reason;
+        EndWithBaseline(ended, trial);
         AddTrial(run, std::move(trial), change);
       }
     }
@@ -249,7 +280,7 @@ void Conclude(const CampaignRun& run, Change& change) {
                            ? change.campaign->state == CampaignState::kRunning
                            : run.results.state == CampaignState::kRunning;
   if (goes_on) {
-    CancelWithoutBaseline(run, change);
+    EndWithoutBaseline(run, change);
     PruneByCeilings(run, change);
     if (!HasOpenTrial(run, change)) {
       if (IsBaselineFailed(run, change)) {

@@ -53,9 +53,9 @@ Change DecideGiveUp(const CampaignRun& run, absl::string_view reason, int64_t no
 Change DecideResume(const CampaignRun& run, int64_t now_ms);
 
 // Completes a change with what follows from it: trials of a point whose baseline failed are
-// cancelled, trials that the ceilings make pointless are pruned once the baselines are known, a
-// campaign without open trials ends, events get the summary after all of it. Called
-// once, last.
+// cancelled, or settled with what it was found to be, trials that the ceilings make pointless are
+// pruned once the baselines are known, a campaign without open trials ends, events get the summary
+// after all of it. Called once, last.
 void Conclude(const CampaignRun& run, Change& change);
 
 }  // namespace lastflop

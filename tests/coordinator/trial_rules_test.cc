@@ -166,7 +166,10 @@ TEST_F(TrialRulesTest, ABaselineThatIsInfeasibleAtOnePointLeavesTheOthers) {
   EXPECT_EQ(run_.results.state, CampaignState::kRunning);
   Report(0, 0, SuccessOf(""));
   Report(2, 0, SuccessOf(""));
-  EXPECT_EQ(trial(3).state, TrialState::kCancelled);
+  EXPECT_EQ(trial(3).state, TrialState::kDone) << "a finding: no resume would change it";
+  EXPECT_EQ(trial(3).spec.settled, Standing::kInfeasible);
+  EXPECT_EQ(trial(3).reason, "the baseline is infeasible at this point: needs 90 GB of 80");
+  EXPECT_EQ(trial(3).spec.settled_reason, trial(3).reason);
   EXPECT_EQ(run_.results.state, CampaignState::kDone);
 }
 
