@@ -126,8 +126,18 @@ absl::StatusOr<std::unique_ptr<ChildClient>> ChildClient::Spawn(const LaunchSpec
 
 ChildClient::~ChildClient() { Reap(); }
 
-void ChildClient::Kill(const std::string& /*reason*/) {
-  is_killed_ = true;
+std::optional<std::string> ChildClient::KilledFor() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return killed_for_;
+}
+
+void ChildClient::Kill(const std::string& reason) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!killed_for_.has_value()) {
+      killed_for_ = reason;
+    }
+  }
   if (is_alive_) {
     kill(pid_, SIGKILL);
   }
@@ -227,13 +237,16 @@ absl::StatusOr<AttemptResult> ChildClient::Run(const AttemptSpec& attempt, const
     }
   }
   std::string how = Reap();
-  if (const PluginWatch::Place in = watch_.Current(); !in.where.empty() && !is_killed_) {
-    absl::StrAppend(&how, ", ", in.where);
-  }
   if (!status.ok() && !absl::IsUnavailable(status)) {
     return Ended(attempt, FailureKind::kInternal, std::string(status.message()), place);
   }
-  return Ended(attempt, is_killed_ ? FailureKind::kRankLost : FailureKind::kCrashed, how, place);
+  if (const std::optional<std::string> reason = KilledFor()) {
+    return Ended(attempt, FailureKind::kRankLost, absl::StrCat("cancelled: ", *reason), place);
+  }
+  if (const PluginWatch::Place in = watch_.Current(); !in.where.empty()) {
+    absl::StrAppend(&how, ", ", in.where);
+  }
+  return Ended(attempt, FailureKind::kCrashed, how, place);
 }
 
 }  // namespace lastflop

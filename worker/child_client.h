@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -60,7 +61,7 @@ class ChildClient {
   absl::StatusOr<AttemptResult> Run(const AttemptSpec& attempt, const GangPlace& place,
                                     const ProgressCallback& progress, const NoteCallback& note);
 
-  // Ends the child; a Run() in progress returns a failure with `reason`.
+  // Ends the child; a Run() in progress returns kRankLost with "cancelled: `reason`".
   void Kill(const std::string& reason);
 
   bool is_alive() const { return is_alive_; }
@@ -79,6 +80,8 @@ class ChildClient {
   std::string WhyGiveUp(std::chrono::steady_clock::time_point end,
                         std::chrono::milliseconds deadline) const;
 
+  // The reason of the first Kill(), if there was one.
+  std::optional<std::string> KilledFor();
   // Kills the process if it still runs, reaps it and says how it ended.
   std::string Reap();
   AttemptResult Ended(const AttemptSpec& attempt, FailureKind kind, const std::string& message,
@@ -90,7 +93,8 @@ class ChildClient {
   MessagePipe pipe_;
   const PluginWatch watch_;
   std::atomic<bool> is_alive_{true};
-  std::atomic<bool> is_killed_{false};
+  std::mutex mutex_;
+  std::optional<std::string> killed_for_;  // Guarded by mutex_; set once Kill() was called.
 };
 
 }  // namespace lastflop

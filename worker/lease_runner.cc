@@ -63,6 +63,7 @@ void LeaseRunner::Cancel(const std::string& attempt_id, const std::string& reaso
                   [&](const LeasedWork& work) { return work.attempt.attempt_id == attempt_id; });
     if (running_id_ == attempt_id) {
       cancelled_id_ = attempt_id;
+      cancel_reason_ = reason;
       child = child_;
     }
   }
@@ -150,7 +151,7 @@ absl::StatusOr<AttemptResult> LeaseRunner::RunOne(const LeasedWork& work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     // From here on Cancel() kills the child that runs the attempt; before, it only left its mark.
     if (cancelled_id_ == work.attempt.attempt_id) {
-      return NotStarted(work, FailureKind::kRankLost, "cancelled before it started");
+      return NotStarted(work, FailureKind::kRankLost, absl::StrCat("cancelled: ", cancel_reason_));
     }
     child = child_;
   }

@@ -73,6 +73,7 @@ class LeaseRunner {
   std::deque<LeasedWork> waiting_;      // Guarded by mutex_.
   std::string running_id_;              // Guarded by mutex_.
   std::string cancelled_id_;            // Guarded by mutex_; of the running attempt.
+  std::string cancel_reason_;           // Guarded by mutex_; of cancelled_id_.
   bool is_stopping_ = false;            // Guarded by mutex_.
   std::shared_ptr<ChildClient> child_;  // Guarded by mutex_; shared so that Cancel() can kill a
                                         // child that Loop() is waiting for.
