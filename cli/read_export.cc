@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/read_file.h"
 #include "common/status_macros.h"
@@ -42,6 +43,14 @@ class Fields {
     const Json* value = Find(key);
     if (value != nullptr && !value->is_number_integer()) Fail(key, "a whole number");
     return value != nullptr && value->is_number_integer() ? value->get<int64_t>() : 0;
+  }
+  // Of 64 bits: as text in decimal; earlier exports have a number.
+  int64_t LongInteger(const char* key) {
+    const Json* value = Find(key);
+    if (value == nullptr || !value->is_string()) return Integer(key);
+    int64_t parsed = 0;
+    if (!absl::SimpleAtoi(value->get<std::string>(), &parsed)) Fail(key, "a whole number as text");
+    return parsed;
   }
   // False where it is null.
   bool Bool(const char* key) {
@@ -163,7 +172,7 @@ absl::Status AddSample(const Json& json, const std::string& path, CampaignResult
   const std::string attempt_id = fields.Text("attempt_id");
   PairSample sample;
   sample.pair.launch = static_cast<int>(fields.Integer("launch"));
-  sample.pair.draw = fields.Integer("draw");
+  sample.pair.draw = fields.LongInteger("draw");
   sample.pair.baseline_us = fields.Number("baseline_us");
   sample.pair.variant_us = fields.Number("variant_us");
   sample.pair.throttled = fields.Bool("throttled");

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/plan.h"
 #include "report/render.h"
 
@@ -329,7 +330,8 @@ Json AttemptJson(const AttemptRecord& attempt) {
       {"effective_note", result.effective_note},
       {"fidelity", Word(result.fidelity)},
       {"warm", result.warm},
-      {"data_seed", result.data_seed},
+      // As text: of a number so long, readers of JSON keep 53 bits.
+      {"data_seed", absl::StrCat(result.data_seed)},
       {"data_checksum", result.data_checksum},
       {"sampling_s", Number(HasTimes(result) ? std::optional(result.sampling_s) : std::nullopt)},
       // Taken at the end of the setup.
@@ -348,7 +350,7 @@ void AppendSamples(const AttemptRecord& attempt, Json& samples) {
     samples.push_back({{"attempt_id", attempt.result.attempt_id},
                        {"authoritative", attempt.authoritative},
                        {"launch", sample.pair.launch},
-                       {"draw", sample.pair.draw},
+                       {"draw", absl::StrCat(sample.pair.draw)},
                        {"baseline_us", Number(sample.pair.baseline_us)},
                        {"variant_us", Number(sample.pair.variant_us)},
                        {"variant_first", sample.variant_first},

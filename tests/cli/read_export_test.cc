@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "planner/rank.h"
 #include "report/render.h"
 #include "tests/planner/campaign_builder.h"
@@ -29,6 +30,29 @@ TEST(ReadExportTest, GivesBackWhatCampaignsAreComparedBy) {
     EXPECT_DOUBLE_EQ(*comparison.cells[i].a_us, *comparison.cells[i].b_us);
   }
   EXPECT_THAT(comparison.cells[5].reason, HasSubstr("signal 9"));
+}
+
+// Readers of JSON keep 53 bits of a number: of draws next to each other they made one.
+TEST(ReadExportTest, KeepsEveryBitOfADrawAndReadsEarlierExportsToo) {
+  CampaignBuilder builder;
+  builder.Baseline(1000);
+  const int64_t draw = (int64_t{1} << 62) + 1;
+  builder.results().attempts[0].result.samples[0].pair.draw = draw;
+  builder.results().attempts[0].result.data_seed = ~uint64_t{0};
+  std::string text = ExportJson(MakeRanking(builder.results()), builder.results());
+  const std::string quoted = absl::StrCat("\"draw\": \"", draw, "\"");
+  EXPECT_THAT(text, HasSubstr(quoted));
+  EXPECT_THAT(text, HasSubstr("\"data_seed\": \"18446744073709551615\""));
+  const auto first_draw = [](const std::string& json) {
+    const absl::StatusOr<ComparedCampaign> read = ParseExport(json, "a.json");
+    EXPECT_TRUE(read.ok()) << read.status();
+    return read.ok() ? read->results.attempts[0].result.samples[0].pair.draw : 0;
+  };
+  EXPECT_EQ(first_draw(text), draw);
+  text.replace(text.find(quoted), quoted.size(), absl::StrCat("\"draw\": ", draw));
+  EXPECT_EQ(first_draw(text), draw);
+  text.replace(text.find(absl::StrCat(draw)), absl::StrCat(draw).size(), "\"many\"");
+  EXPECT_FALSE(ParseExport(text, "a.json").ok());
 }
 
 TEST(ReadExportTest, RefusesWhatIsNoExport) {
