@@ -3,7 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,21 +56,31 @@ void AddRequiredServer(CLI::App& verb, SourceFlags& flags) {
   AddServer(verb, flags);
 }
 
+// Whether a flag that is there excludes `option`.
+bool IsRuledOut(const CLI::App& verb, CLI::Option* option) {
+  const std::vector<const CLI::Option*> given =
+      verb.get_options([](const CLI::Option* other) { return other->count() > 0; });
+  return std::any_of(given.begin(), given.end(), [option](const CLI::Option* other) {
+    return other->get_excludes().count(option) > 0;
+  });
+}
+
 // A coordinator or a database: exactly one, since they can disagree. A flag that rules --server out
-// wins over the environment's LASTFLOP_SERVER, which only stands in for a flag that is not there.
+// wins over the environment's LASTFLOP_SERVER, which only stands in for a flag that is not there;
+// where neither names a source it is the database of a `run` in this folder, if there is one.
 void AddSource(CLI::App& verb, SourceFlags& flags) {
   CLI::Option* server = verb.add_option("--server", flags.server);
   AddServer(verb, flags);
-  verb.add_option("--db", flags.db)->excludes("--server");
-  verb.parse_complete_callback([&verb, &flags, server] {
-    const std::vector<CLI::Option*> given =
-        verb.get_options([](const CLI::Option* option) { return option->count() > 0; });
-    const bool is_ruled_out = std::any_of(given.begin(), given.end(), [server](auto* option) {
-      return option->get_excludes().count(server) > 0;
-    });
+  CLI::Option* db = verb.add_option("--db", flags.db)->excludes("--server");
+  verb.parse_complete_callback([&verb, &flags, server, db] {
     const char* address = std::getenv("LASTFLOP_SERVER");
-    if (flags.server.empty() && !is_ruled_out && address != nullptr) {
+    if (flags.server.empty() && !IsRuledOut(verb, server) && address != nullptr) {
       flags.server = address;
+    }
+    std::error_code unreadable;
+    if (flags.server.empty() && db->count() == 0 && !IsRuledOut(verb, db) &&
+        std::filesystem::exists(kDefaultDatabase, unreadable)) {
+      flags.db = kDefaultDatabase;
     }
   });
 }

@@ -11,7 +11,12 @@
 // What the command line says, parsed. Filled by cli/main.cc alone.
 namespace lastflop {
 
-// Where results are: a coordinator, or a database file that none has open.
+// Where `run` keeps its results and the reading verbs look for them, unless told otherwise: in the
+// folder they are called in.
+inline constexpr char kDefaultDatabase[] = "lastflop.db";
+
+// Where results are: a coordinator, or a database file that none has open. Both "": nothing was
+// named, and there is no kDefaultDatabase here.
 struct SourceFlags {
   std::string server;
   std::string db;
@@ -35,7 +40,7 @@ struct CampaignFlags {
 
 struct RunFlags {
   CampaignFlags campaign;
-  std::string db = "lastflop.db";
+  std::string db = kDefaultDatabase;
   int workers = 0;  // 0: as many as the largest plan has ranks.
   PluginFlags plugins;
   std::string format = "table";

@@ -13,7 +13,8 @@ namespace {
 absl::StatusOr<Database> OpenNamed(const std::string& db) {
   if (db.empty()) {
     return absl::InvalidArgumentError(
-        "where to look? name a coordinator with --server ADDR or a database with --db FILE");
+        "where to look? name a coordinator with --server ADDR or a database with --db FILE; this "
+        "folder has no lastflop.db");
   }
   return OpenForReading(db);
 }

@@ -22,7 +22,7 @@ absl::StatusOr<CampaignResults> ReadResults(const SourceFlags& flags, const std:
   if (flags.db.empty()) {
     return absl::InvalidArgumentError(
         "where are the results? name a coordinator with --server ADDR or a database with --db "
-        "FILE");
+        "FILE; this folder has no lastflop.db");
   }
   LASTFLOP_ASSIGN_OR_RETURN(Database database, OpenForReading(flags.db));
   LASTFLOP_ASSIGN_OR_RETURN(const std::string campaign_id, ResolveCampaign(database, id));

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
@@ -69,6 +71,33 @@ TEST(CommandLineTest, AFlagWinsOverTheEnvironmentsServer) {
   parse({"a=b.so", "--plugin", "resume"}, local);
   EXPECT_EQ(local.resume.source.server, "") << "plugins are of workers that resume starts";
   unsetenv("LASTFLOP_SERVER");
+}
+
+TEST(CommandLineTest, ReadsTheDatabaseOfThisFolderWhereNothingElseIsNamed) {
+  const auto parse = [](std::vector<std::string> reversed) {
+    CLI::App app;
+    CommandFlags flags;
+    DeclareCommands(app, flags);
+    app.parse(std::move(reversed));
+    return flags;
+  };
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::string folder = testing::TempDir() + "/command_line_test_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::filesystem::current_path(folder);
+  EXPECT_EQ(parse({"report"}).report.source.db, "") << "there is none";
+  std::ofstream("lastflop.db") << "";
+  EXPECT_EQ(parse({"report"}).report.source.db, "lastflop.db");
+  EXPECT_EQ(parse({"list"}).list.source.db, "lastflop.db");
+  EXPECT_EQ(parse({"x.db", "--db", "show"}).show.source.db, "x.db");
+  EXPECT_EQ(parse({"", "--db", "list"}).list.source.db, "") << "named, if badly";
+  EXPECT_EQ(parse({"unix:x", "--server", "export"}).exported.source.db, "");
+  EXPECT_EQ(parse({"--follow", "logs"}).logs.source.db, "") << "a file is not followed";
+  setenv("LASTFLOP_SERVER", "127.0.0.1:1", /*overwrite=*/1);
+  EXPECT_EQ(parse({"report"}).report.source.db, "");
+  unsetenv("LASTFLOP_SERVER");
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CommandLineTest, EveryVerbHasAHelpTextThatNamesItsFlagsAndNoOthers) {
