@@ -44,6 +44,26 @@ absl::StatusOr<LocalDevices> ChooseLocalDevices(const Campaign& campaign,
   return devices;
 }
 
+absl::Status CheckHoldsBaseline(const std::vector<TrialSpec>& trials, size_t num_workers,
+                                std::optional<Fidelity> fidelity) {
+  if (fidelity == Fidelity::kShard) {
+    return absl::OkStatus();
+  }
+  int64_t least = 0;
+  for (const TrialSpec& trial : trials) {
+    if (trial.intervention_id == kBaselineId && !trial.settled.has_value()) {
+      const int64_t ranks = trial.baseline.num_ranks();
+      least = least == 0 ? ranks : std::min(least, ranks);
+    }
+  }
+  if (least <= static_cast<int64_t>(num_workers)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the baseline has ", least, " ranks, a worker each, and --workers or this host ",
+                   "allows ", num_workers, ": nothing could be measured"));
+}
+
 absl::StatusOr<std::vector<std::string>> DevicesOnHost() {
   LASTFLOP_ASSIGN_OR_RETURN(const std::string directory, BinaryDirectory());
   LASTFLOP_ASSIGN_OR_RETURN(

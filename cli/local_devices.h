@@ -1,10 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/campaign.h"
+#include "common/trial.h"
 
 namespace lastflop {
 
@@ -20,6 +23,11 @@ struct LocalDevices {
 absl::StatusOr<LocalDevices> ChooseLocalDevices(const Campaign& campaign,
                                                 const std::vector<std::string>& on_host, int asked,
                                                 int needed);
+
+// InvalidArgument where so few workers cannot run the baseline at any point: nothing could be
+// measured. `fidelity` shard has one worker stand for all ranks.
+absl::Status CheckHoldsBaseline(const std::vector<TrialSpec>& trials, size_t num_workers,
+                                std::optional<Fidelity> fidelity);
 
 // What lastflop-worker says that this host has.
 absl::StatusOr<std::vector<std::string>> DevicesOnHost();

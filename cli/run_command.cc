@@ -28,8 +28,7 @@ namespace lastflop {
 namespace {
 
 // As many workers as the largest plan that will be dispatched has ranks.
-absl::StatusOr<int> WorkersNeeded(const Campaign& campaign) {
-  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<TrialSpec> trials, ExpandTrials(campaign));
+int WorkersNeeded(const std::vector<TrialSpec>& trials) {
   int64_t most = 1;
   for (const TrialSpec& trial : trials) {
     if (!trial.settled.has_value()) {
@@ -43,7 +42,8 @@ absl::StatusOr<int> WorkersNeeded(const Campaign& campaign) {
 // nothing else was asked for, one rank stands for all.
 absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, int asked,
                                                     std::optional<Fidelity>& fidelity, Io& io) {
-  LASTFLOP_ASSIGN_OR_RETURN(const int needed, WorkersNeeded(campaign));
+  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<TrialSpec> trials, ExpandTrials(campaign));
+  const int needed = WorkersNeeded(trials);
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<std::string> on_host, DevicesOnHost());
   LASTFLOP_ASSIGN_OR_RETURN(LocalDevices devices,
                             ChooseLocalDevices(campaign, on_host, asked, needed));
@@ -52,6 +52,7 @@ absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, in
     io.err << "this host has " << devices.names.size() << " of " << needed
            << " GPUs: fidelity shard, one rank is measured and collectives are modelled\n";
   }
+  LASTFLOP_RETURN_IF_ERROR(CheckHoldsBaseline(trials, devices.names.size(), fidelity));
   return devices.names;
 }
 

@@ -52,5 +52,25 @@ TEST(LocalDevicesTest, RefusesMoreWorkersThanGpus) {
   EXPECT_FALSE(ChooseLocalDevices(For("cuda"), {"cuda:0"}, 2, 2).ok());
 }
 
+TEST(CheckHoldsBaselineTest, RefusesWhatCouldMeasureNothing) {
+  TrialSpec baseline;
+  baseline.intervention_id = kBaselineId;
+  baseline.baseline.parallel.tensor = 2;
+  TrialSpec wide = baseline;
+  wide.intervention_id = "wide";
+  wide.variant.parallel.tensor = 4;
+  const std::vector<TrialSpec> trials = {baseline, wide};
+  const absl::Status one = CheckHoldsBaseline(trials, 1, std::nullopt);
+  EXPECT_EQ(one.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(one.message(),
+            "the baseline has 2 ranks, a worker each, and --workers or this host allows 1: nothing "
+            "could be measured");
+  EXPECT_FALSE(CheckHoldsBaseline(trials, 1, Fidelity::kFull).ok());
+  EXPECT_TRUE(CheckHoldsBaseline(trials, 1, Fidelity::kShard).ok());
+  EXPECT_TRUE(CheckHoldsBaseline(trials, 2, std::nullopt).ok()) << "wide is a finding";
+  baseline.settled = Standing::kInfeasible;
+  EXPECT_TRUE(CheckHoldsBaseline({baseline, wide}, 1, std::nullopt).ok());
+}
+
 }  // namespace
 }  // namespace lastflop

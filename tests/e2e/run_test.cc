@@ -250,6 +250,26 @@ TEST(RunTest, CallsWhatChangesTheOutputLossyAndRefusesToCallItExact) {
   EXPECT_THAT(refused.Err(), HasSubstr("interventions[0].quality: exact, but the patch changes"));
 }
 
+// What the README's report says of them, which no noise changes.
+TEST(RunTest, TheQuickStartsGraphsArePrunedAndItsPinIsUnsupported) {
+  const TestFolder folder;
+  Program run(folder.path(), "lastflop",
+              {"run", "experiments/quickstart.yaml", "--db", folder.path() + "/q.db", "--set",
+               "model.layers=1", "--set",
+               "workload.points=[{phase: decode, batch: 1, context: 16, time_share: 1}]", "--set",
+               "measure.launches=1", "--set", "measure.min_pairs=2", "--set",
+               "measure.max_time=100ms", "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  const json* pin = Find(report.at("ranking"), "l2-pinning");
+  ASSERT_NE(pin, nullptr);
+  EXPECT_EQ(pin->at("standing"), "unsupported") << pin->dump();
+  EXPECT_THAT(pin->at("reason").get<std::string>(), HasSubstr("moe.l2_pin"));
+  const json* graphs = Find(report.at("ranking"), "piecewise-graphs");
+  ASSERT_NE(graphs, nullptr);
+  EXPECT_EQ(graphs->at("standing"), "pruned") << graphs->dump();
+}
+
 TEST(KernelsTest, BenchTimesTheExpertsOfAModel) {
   const TestFolder folder;
   const std::string model =
@@ -299,8 +319,10 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
   Program missing(folder.path(), "lastflop", {"validate", folder.path() + "/missing.yaml"});
   EXPECT_EQ(missing.Wait(), 2);
   EXPECT_THAT(missing.Err(), HasSubstr("missing.yaml: cannot be opened"));
-  Program no_source(folder.path(), "lastflop", {"report"});
-  EXPECT_EQ(no_source.Wait(), 2);
+  const std::string lastflop =
+      std::filesystem::absolute(std::getenv("LASTFLOP_BIN_DIR")).string() + "/lastflop";
+  const std::string no_source = "cd " + folder.path() + " && " + lastflop + " report 2> no_source";
+  EXPECT_EQ(WEXITSTATUS(std::system(no_source.c_str())), 2);
   Program worker(folder.path(), "lastflop-worker", {"--server", "unix:/nowhere", "--device", "x"});
   EXPECT_EQ(worker.Wait(), 2);
   Program no_gpu(folder.path(), "lastflop-worker", {"--server", "unix:/no", "--device", "cuda:99"});
@@ -318,7 +340,9 @@ TEST(ProgramsTest, SayWhatIsWrongWithTheirArguments) {
            {"import", rows, "--into", "/proc/x.csv"},
            {"run", file, "--db", folder.path()},
            {"run", file, "--db", file},
-           {"run", file, "--db", folder.path() + "/x.db", "--fidelity", "shard"}}) {
+           {"run", file, "--db", folder.path() + "/x.db", "--fidelity", "shard"},
+           {"run", file, "--workers", "1", "--set", "baseline.parallel.tensor=2", "--db",
+            folder.path() + "/x.db"}}) {
     Program wrong(folder.path(), "lastflop", arguments);
     EXPECT_EQ(wrong.Wait(), 2) << arguments[0] << ": " << wrong.Err();
     EXPECT_FALSE(wrong.Err().empty());
