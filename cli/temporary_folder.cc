@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -20,25 +22,46 @@ namespace lastflop {
 namespace {
 
 constexpr char kPrefix[] = "lastflop-run-";
+// As coordinator/lease.cc names where a gang meets.
+constexpr char kSocketPrefix[] = "lastflop-";
+constexpr char kSocketSuffix[] = ".sock";
 // Its process holds the lock of this file, which stands in the folder under its name only then:
 // a folder that is being made looks like nobody's to nobody.
 constexpr char kOwnerFile[] = "/owner";
 
-bool IsOwn(const std::string& path) {
+// A folder without an owner file, or a socket, that is older was left behind: making the one, and
+// meeting at the other (a minute at most, worker/child_service.cc), take less.
+constexpr time_t kMostAgeS = 600;
+
+std::optional<struct stat> StatOfOwn(const std::string& path) {
   struct stat of_path {};
-  return lstat(path.c_str(), &of_path) == 0 && S_ISDIR(of_path.st_mode) &&
-         of_path.st_uid == geteuid();
+  const bool is_own = lstat(path.c_str(), &of_path) == 0 && of_path.st_uid == geteuid();
+  return is_own ? std::optional(of_path) : std::nullopt;
+}
+
+bool IsOld(const struct stat& of_path) {
+  return time(nullptr) - of_path.st_mtim.tv_sec > kMostAgeS;
 }
 
 // Whether the process that made the folder has ended.
-bool IsAbandoned(const std::string& path) {
+bool IsAbandonedFolder(const std::string& path) {
+  const std::optional<struct stat> of_path = StatOfOwn(path);
+  if (!of_path.has_value() || !S_ISDIR(of_path->st_mode)) {
+    return false;
+  }
   const int owner = open((path + kOwnerFile).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (owner < 0) {
-    return false;
+    return errno == ENOENT && IsOld(*of_path);
   }
   const bool is_free = flock(owner, LOCK_EX | LOCK_NB) == 0;
   close(owner);
   return is_free;
+}
+
+// Whether nobody can still be on the way to this meeting.
+bool IsAbandonedSocket(const std::string& path) {
+  const std::optional<struct stat> of_path = StatOfOwn(path);
+  return of_path.has_value() && S_ISSOCK(of_path->st_mode) && IsOld(*of_path);
 }
 
 void RemoveAbandoned(const std::string& parent) {
@@ -46,8 +69,11 @@ void RemoveAbandoned(const std::string& parent) {
   std::filesystem::directory_iterator entries(parent, error);
   for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
     const std::string path = entries->path().string();
-    if (absl::StartsWith(entries->path().filename().string(), kPrefix) && IsOwn(path) &&
-        IsAbandoned(path)) {
+    const std::string name = entries->path().filename().string();
+    const bool is_folder = absl::StartsWith(name, kPrefix) && IsAbandonedFolder(path);
+    const bool is_socket = absl::StartsWith(name, kSocketPrefix) &&
+                           absl::EndsWith(name, kSocketSuffix) && IsAbandonedSocket(path);
+    if (is_folder || is_socket) {
       std::error_code ignored;  // Somebody else may be removing it too.
       std::filesystem::remove_all(path, ignored);
     }

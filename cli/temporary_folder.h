@@ -7,8 +7,9 @@
 
 namespace lastflop {
 
-// A new folder of this user alone under the temporary folder; removed with its files. One whose
-// process was killed is removed when the next one is made.
+// A new folder of this user alone under the temporary folder; removed with its files. What killed
+// processes of this user left there is removed when the next one is made: such folders, and the
+// sockets that gangs meet at (lastflop-*.sock).
 class TemporaryFolder {
  public:
   // Short paths: a Unix socket's has at most 107 bytes.

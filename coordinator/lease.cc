@@ -135,7 +135,8 @@ std::vector<LeaseMessage> MakeLeases(const CampaignRun& run, const LeaseDecision
   lease.place.num_ranks = decision.num_ranks;
   lease.place.shard = decision.shard;
   if (decision.worker_ids.size() > 1) {
-    // In /tmp on every host, and short: a socket's path ends at 107 bytes.
+    // In /tmp on every host, and short: a socket's path ends at 107 bytes. cli/temporary_folder.cc
+    // knows the name, to remove what killed gangs left.
     lease.place.rendezvous = absl::StrCat(
         "/tmp/lastflop-", absl::Hex(StableHash(launch_key), absl::kZeroPad16), ".sock");
   }
