@@ -30,7 +30,7 @@ void Diagnostics::Error(const Location& location, absl::string_view path,
           : absl::StrCat("--set ", overrides_[static_cast<size_t>(location.override_index)]);
   const std::string text = absl::StrCat(file, ":", location.line, ":", location.column, ": ",
                                         path.empty() ? "(file)" : path, ": ", message);
-  errors_.push_back({location, OneLine(text)});
+  errors_.push_back({location, OneLine(text), OneLine(message)});
 }
 
 void Diagnostics::Nested(const Location& location, absl::string_view path,
@@ -46,15 +46,21 @@ void Diagnostics::Cause(const Location& location, absl::string_view path,
   Error(location, path, message);
 }
 
+const std::string& Diagnostics::FirstMessage() const {
+  return std::min_element(errors_.begin(), errors_.end(), ComesBefore)->message;
+}
+
+bool Diagnostics::ComesBefore(const Entry& a, const Entry& b) {
+  return std::tie(a.location.override_index, a.location.line, a.location.column) <
+         std::tie(b.location.override_index, b.location.line, b.location.column);
+}
+
 absl::Status Diagnostics::ToStatus() const {
   if (errors_.empty()) {
     return absl::OkStatus();
   }
   std::vector<Entry> sorted = errors_;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.location.override_index, a.location.line, a.location.column) <
-           std::tie(b.location.override_index, b.location.line, b.location.column);
-  });
+  std::stable_sort(sorted.begin(), sorted.end(), ComesBefore);
   std::vector<std::string> lines;
   for (const Entry& entry : sorted) {
     if (lines.size() == kMostErrors) {

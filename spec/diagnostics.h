@@ -27,6 +27,9 @@ class Diagnostics {
 
   bool ok() const { return errors_.empty(); }
 
+  // What the first error in order of the file says, without its place and path. Needs one.
+  const std::string& FirstMessage() const;
+
   // OK, or InvalidArgument with one line `FILE:LINE:COLUMN: path: message` an error, in order of
   // the file.
   absl::Status ToStatus() const;
@@ -36,8 +39,11 @@ class Diagnostics {
  private:
   struct Entry {
     Location location;
-    std::string text;
+    std::string text;     // With file, place and path.
+    std::string message;  // Alone.
   };
+
+  static bool ComesBefore(const Entry& a, const Entry& b);
 
   std::string file_name_;
   std::vector<std::string> overrides_;

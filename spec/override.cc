@@ -154,7 +154,7 @@ std::optional<YamlValue> ParseValue(absl::string_view text, const std::string& p
   Diagnostics errors("value");
   YamlValue value = ParseYaml(text, errors);
   if (!errors.ok()) {
-    diagnostics.Error(location, path, absl::StrCat("is no YAML: ", errors.ToStatus().message()));
+    diagnostics.Error(location, path, absl::StrCat("is no YAML: ", errors.FirstMessage()));
     return std::nullopt;
   }
   Relocate(location.override_index, location.column - 1, value);

@@ -165,8 +165,15 @@ absl::Status CheckShards(const Model& model, const Plan& plan) {
               "attention.output", a.num_heads * a.v_head_dim, tensor, model.attention_weights,
               shards);
   }
-  for (const Shard& shard : shards) {
-    LASTFLOP_RETURN_IF_ERROR(CheckShard(shard));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const absl::Status status = CheckShard(shards[i]);
+    // The first two are the experts', whose format the plan may have chosen: it is named as a
+    // field.
+    if (!status.ok() && i < 2 && plan.moe.weights.has_value()) {
+      return Refusal(
+          absl::StrCat("moe.weights=", ToWord(*plan.moe.weights), ": ", status.message()));
+    }
+    LASTFLOP_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }

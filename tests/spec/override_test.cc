@@ -63,6 +63,10 @@ TEST(OverrideTest, IsValidatedAsIfTheFileSaidSo) {
   EXPECT_THAT(Refused("interventions.nobody.effort=1h"), HasSubstr("nor an id"));
   EXPECT_THAT(Refused("name.first=x"), HasSubstr("would need a map"));
   EXPECT_THAT(Refused("measure.launches=[1"), HasSubstr("is no YAML"));
+  EXPECT_THAT(Refused("measure.launches=@1"), HasSubstr("measure.launches: is no YAML: "));
+  EXPECT_THAT(Refused("measure.launches=@1"),
+              testing::Not(testing::AnyOf(HasSubstr("value:"), HasSubstr("(file)"))))
+      << "once, without places inside the value";
   EXPECT_THAT(Refused("baseline.parallel.expert=5"), HasSubstr("384 mod 5 = 4"));
   EXPECT_THAT(Refused("name="), HasSubstr("not empty"));
 }

@@ -71,6 +71,17 @@ TEST(CheckFeasibleTest, HoldsQuantizationBlocksToEachRanksShard) {
   }
 }
 
+TEST(CheckFeasibleTest, NamesTheFieldThatChoseTheExpertsFormat) {
+  Model model = KimiModel();
+  model.shared_intermediate_size = 0;
+  Plan plan = WithDegrees(8, 1);
+  model.moe_intermediate_size = 512;
+  plan.moe.weights = WeightFormat::kInt4G128;
+  EXPECT_EQ(Refusal(model, plan),
+            "moe.weights=int4_g128: moe.down: 512/8 = 64 is not a multiple of group 128 "
+            "(remainder 64)");
+}
+
 TEST(CheckFeasibleTest, HoldsBlocksOfEveryProjectionNotOnlyExperts) {
   Model model = DeepSeekModel();
   EXPECT_EQ(Refusal(model, WithDegrees(8, 1)), "feasible");
