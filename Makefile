@@ -5,23 +5,23 @@ LASTFLOP_CUDA ?= auto
 # Arguments for ctest, e.g. TESTS='-L unit'.
 TESTS ?=
 
-.PHONY: build setup run test install clean
+.PHONY: build setup configure run test install clean
 .DEFAULT_GOAL := build
 
 setup:
 	@LASTFLOP_CUDA=$(LASTFLOP_CUDA) tools/setup.sh
 
-$(BUILD)/build.ninja: | setup
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DLASTFLOP_CUDA=$(LASTFLOP_CUDA)
+# Nothing to do, fast, where the tree is for this LASTFLOP_CUDA.
+configure: setup
+	@tools/configure.sh $(BUILD) $(LASTFLOP_CUDA)
 
-build: setup $(BUILD)/build.ninja
+build: configure
 	@cmake --build $(BUILD) --target lastflop_binaries
 
 run: build
 	@$(BUILD)/bin/lastflop run experiments/quickstart.yaml
 
-test: setup $(BUILD)/build.ninja
+test: configure
 	@cmake --build $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure $(TESTS)
 

@@ -62,6 +62,6 @@ wait
 if [ -s "$work/skipped" ]; then
   echo "tidy: no time was left for: $(tr '\n' ' ' <"$work/skipped")"
 fi
-echo "tidy: $(wc -l <"$work/clean") clean, $(wc -l <"$work/found") with findings," \
-  "$(wc -l <"$work/skipped") skipped"
+echo "tidy: of ${#files[@]} changed files $(wc -l <"$work/clean") clean," \
+  "$(wc -l <"$work/found") with findings, $(wc -l <"$work/skipped") NOT looked at (time)"
 [ ! -s "$work/found" ]
