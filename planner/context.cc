@@ -34,6 +34,7 @@ EstimateOptions OptionsOf(const MeasureOptions& measure) {
   EstimateOptions options;
   options.confidence = measure.confidence;
   options.half_width = measure.half_width;
+  options.min_pairs = measure.min_pairs;
   return options;
 }
 

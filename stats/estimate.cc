@@ -199,6 +199,7 @@ absl::StatusOr<Estimate> EstimateSpeedup(std::span<const Pair> pairs,
                     .variant_p99_us = SortedQuantile(variant_us, 0.99),
                     .noise = Noise(used),
                     .num_dropped_throttled = static_cast<int>(pairs.size() - used.size()),
+                    .throttled_share = kept.throttled_share,
                     .is_over_throttle_cap = kept.is_over_cap || kept.pairs.empty(),
                     .log_ratio = std::log(baseline_mean_us / variant_mean_us)};
   if (estimate.num_launches < 2) {
@@ -209,8 +210,9 @@ absl::StatusOr<Estimate> EstimateSpeedup(std::span<const Pair> pairs,
   estimate.min_detectable_effect = MinDetectableEffect(*estimate.uncertainty, options.confidence);
   estimate.interval =
       SpeedupInterval(estimate.log_ratio, *estimate.uncertainty, options.confidence);
-  estimate.converged =
-      estimate.interval && RelativeHalfWidth(*estimate.interval) <= options.half_width;
+  estimate.converged = estimate.interval &&
+                       RelativeHalfWidth(*estimate.interval) <= options.half_width &&
+                       estimate.num_pairs >= options.min_pairs;
   return estimate;
 }
 

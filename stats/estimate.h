@@ -18,6 +18,7 @@ struct Interval {
 struct EstimateOptions {
   double confidence = 0.95;        // Of the interval, in (0, 1).
   double half_width = 0.005;       // Relative; an interval no wider has converged.
+  int64_t min_pairs = 0;           // Fewer have not converged, however narrow the interval.
   uint64_t seed = 1;               // Of the bootstrap: equal seeds and pairs give equal figures.
   int num_replicates = 400;        // Of the bootstrap, at least 2; 400 give its error within 4%.
   double max_dropped_share = 0.2;  // Throttled pairs above this share are kept: throttle.h.
@@ -71,8 +72,9 @@ struct Estimate {
   std::optional<double> launch_spread{};
   // The least relative effect that this measurement would have told from none in 80% of repeats.
   std::optional<double> min_detectable_effect{};
-  bool converged = false;  // The interval is no wider than options.half_width.
+  bool converged = false;  // No wider than options.half_width, from options.min_pairs or more.
   int num_dropped_throttled = 0;
+  double throttled_share = 0;         // Of all pairs, dropped or kept.
   bool is_over_throttle_cap = false;  // Throttled pairs were too many to drop.
 
   // What multiplicity.h needs to judge the trial at another confidence.
