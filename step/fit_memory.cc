@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <variant>
@@ -41,22 +42,25 @@ MemoryFit FitOfStep(const Model& model, const Step& step) {
 // The rank that needs most: the first of each pipeline stage.
 MemoryFit FitOfPlan(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept) {
   MemoryFit most;
+  double total_bytes = 0;
   const int64_t stage_ranks = plan.parallel.tensor * plan.parallel.data;
   for (int64_t stage = 0; stage < plan.parallel.pipeline; ++stage) {
     const auto step = MakeStep(model, plan, point, static_cast<int>(stage * stage_ranks),
                                {.layers_kept = layers_kept, .load = {}});
     if (!step.ok()) {
-      most.weight_bytes = std::numeric_limits<double>::infinity();
+      most.weight_bytes = most.total_bytes = std::numeric_limits<double>::infinity();
       return most;
     }
     const MemoryFit fit = FitOfStep(model, *step);
     const auto total = [](const MemoryFit& f) {
       return f.weight_bytes + f.cache_bytes + f.workspace_bytes;
     };
+    total_bytes += total(fit) * static_cast<double>(stage_ranks);
     if (total(fit) > total(most)) {
       most = fit;
     }
   }
+  most.total_bytes = total_bytes;
   return most;
 }
 
@@ -76,10 +80,13 @@ Plan WithTensorDegree(const Plan& plan, int64_t tensor) {
 }  // namespace
 
 std::string MemoryFit::Describe() const {
-  return absl::StrFormat("needs %.1f GiB (weights %.1f, cache %.1f, workspace %.1f) of %.1f",
-                         (weight_bytes + cache_bytes + workspace_bytes) / kBytesPerGib,
-                         weight_bytes / kBytesPerGib, cache_bytes / kBytesPerGib,
-                         workspace_bytes / kBytesPerGib, available_bytes / kBytesPerGib);
+  const double needed = weight_bytes + cache_bytes + workspace_bytes;
+  const bool is_small = std::max(needed, available_bytes) < kBytesPerGib;
+  const double unit = is_small ? kBytesPerGib / 1024 : kBytesPerGib;
+  const char* const name = is_small ? "MiB" : "GiB";
+  return absl::StrFormat("needs %.1f %s (weights %.1f, cache %.1f, workspace %.1f) of %.1f %s",
+                         needed / unit, name, weight_bytes / unit, cache_bytes / unit,
+                         workspace_bytes / unit, available_bytes / unit, name);
 }
 
 MemoryFit FitMemory(const Model& model, const Plan& plan, const Point& point, int64_t layers_kept,
@@ -106,11 +113,16 @@ absl::Status CheckMemory(const Model& model, const Plan& plan, const Point& poin
   if (fit.fits()) {
     return absl::OkStatus();
   }
+  std::string together;
+  if (std::isfinite(fit.total_bytes) && available_bytes > 0) {
+    absl::StrAppendFormat(&together, "%d ranks together need as much as %.0f have; ",
+                          plan.num_ranks(), std::ceil(fit.total_bytes / available_bytes));
+  }
   const std::string advice =
       fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
                              : "no tensor degree makes it fit";
-  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
-                                                   ", and model.layers keeps fewer layers"));
+  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), "; ", together,
+                                                   advice, "; model.layers measures fewer layers"));
 }
 
 }  // namespace lastflop

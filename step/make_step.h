@@ -52,10 +52,12 @@ struct MemoryFit {
   double cache_bytes = 0;      // KV cache at the point's context.
   double workspace_bytes = 0;  // Activations, logits, collectives.
   double available_bytes = 0;
+  double total_bytes = 0;      // Of all ranks together.
   int64_t devices_needed = 0;  // Least tensor degree at which it would fit; 0 when none does.
   bool fits() const { return weight_bytes + cache_bytes + workspace_bytes <= available_bytes; }
-  std::string Describe()
-      const;  // "needs 84.1 GiB (weights 76.0, cache 6.1, workspace 2.0) of 80.0"
+  // "needs 84.1 GiB (weights 76.0, cache 6.1, workspace 2.0) of 80.0 GiB"; in MiB where all is
+  // smaller.
+  std::string Describe() const;
 };
 
 // The fit of the rank that needs most, with the kept layers. An infeasible plan never fits: its

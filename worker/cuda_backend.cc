@@ -164,7 +164,7 @@ absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const 
   const std::string advice =
       fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
                              : "no tensor degree makes it fit";
-  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), " GiB; ", advice,
+  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), "; ", advice,
                                                    ", and model.layers keeps fewer layers"));
 }
 

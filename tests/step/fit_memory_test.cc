@@ -32,7 +32,18 @@ TEST(FitMemoryTest, NamesTheDevicesThatWouldDo) {
   EXPECT_EQ(fit.devices_needed, 8);
   EXPECT_THAT(fit.Describe(),
               ::testing::MatchesRegex("needs [0-9.]+ GiB .weights [0-9.]+, cache [0-9.]+, "
-                                      "workspace [0-9.]+. of 80.0"));
+                                      "workspace [0-9.]+. of 80.0 GiB"));
+  const absl::Status status = CheckMemory(KimiModel(), Plan{}, Decode(1, 4096), 0, 80 * kGib);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("1 ranks together need as much as 7 have; it would fit at "
+                                   "parallel.tensor=8"));
+}
+
+TEST(FitMemoryTest, SaysSmallSizesInMib) {
+  const MemoryFit fit = FitMemory(QwenModel(), Plan{}, Decode(1, 16), 1, kGib / 1024);
+  const MemoryFit small{.weight_bytes = 3 * kGib / 1024, .available_bytes = 2 * kGib / 1024};
+  EXPECT_THAT(fit.Describe(), ::testing::HasSubstr("GiB")) << "a gibibyte and more is needed";
+  EXPECT_EQ(small.Describe(), "needs 3.0 MiB (weights 3.0, cache 0.0, workspace 0.0) of 2.0 MiB");
 }
 
 TEST(FitMemoryTest, NoDegreeHelpsWhereNothingFits) {

@@ -296,7 +296,7 @@ TEST(CpuExecutorTest, RefusesWhatDoesNotFitWithItsArithmetic) {
   OnRanks(options, 1, [&](CpuBackend& backend, Gang& gang) {
     const auto arm = backend.Prepare(Plan{}, TinyPoint(), gang);
     EXPECT_EQ(arm.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(arm.status().message()), ::testing::HasSubstr("GiB (weights"));
+    EXPECT_THAT(std::string(arm.status().message()), ::testing::HasSubstr("iB (weights"));
   });
 }
 
