@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,11 +42,36 @@ std::string SpeedupText(const SpeedupFigure& figure) {
   return FigureText(figure.estimate, figure.low, figure.high);
 }
 
+// Of what is settled, how; of what may still run, that there is no answer yet.
+std::string NothingPlaced(const Ranking& ranking) {
+  std::map<Standing, int> by_standing;
+  for (const RankedIntervention& one : ranking.interventions) {
+    ++by_standing[one.standing];
+  }
+  const std::string none =
+      absl::StrCat("none of ", ranking.interventions.size(), " interventions has a ");
+  if (by_standing.empty() || by_standing.contains(Standing::kNotRun) ||
+      ranking.state == CampaignState::kRunning) {
+    return absl::StrCat("No answer yet: ", none, "result over the whole mix.");
+  }
+  std::vector<std::string> parts;
+  bool can_none_help = true;
+  for (const auto& [standing, count] : by_standing) {
+    parts.push_back(absl::StrCat(count, " ", ToWord(standing)));
+    can_none_help &= standing == Standing::kPruned || standing == Standing::kInfeasible ||
+                     standing == Standing::kUnsupported;
+  }
+  const std::string how = absl::StrJoin(parts, ", ");
+  return can_none_help
+             ? absl::StrCat("Nothing here can help: of ", ranking.interventions.size(),
+                            " interventions ", how, ".")
+             : absl::StrCat("No answer: ", none, "result over the whole mix (", how, ").");
+}
+
 std::string NothingFaster(const Ranking& ranking) {
   const Counts counts = Count(ranking);
   if (counts.placed == 0) {
-    return absl::StrCat("No answer yet: none of ", ranking.interventions.size(),
-                        " interventions has a result over the whole mix.");
+    return NothingPlaced(ranking);
   }
   std::vector<std::string> parts;
   if (counts.same > 0) parts.push_back(absl::StrCat(counts.same, " same"));

@@ -90,9 +90,13 @@ ExplainedLine ClaimLine(const RankedIntervention& one) {
   if (!one.claim.has_value()) {
     return {"claim", "none", "n/a"};
   }
+  const std::string source = one.claim->source.empty()
+                                 ? "the claim names no source"
+                                 : absl::StrCat("the claim is of ", one.claim->source);
+  const bool is_measured =
+      one.standing == Standing::kMeasured && one.claim_verdict != ClaimVerdict::kImpossible;
   return {"claim", absl::StrCat(ToWord(one.claim_verdict), ": ", one.claim_reason),
-          OriginText(Origin::kAssumed,
-                     one.claim->source.empty() ? "the claim names no source" : one.claim->source)};
+          OriginText(is_measured ? Origin::kMeasured : Origin::kModelled, source)};
 }
 
 ExplainedLine PriorLine(const Campaign& campaign, const RankedIntervention& one) {

@@ -42,8 +42,7 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
   result.noise = estimate.noise;
   result.detectable_effect = estimate.min_detectable_effect;
   result.converged = estimate.converged;
-  result.throttled_share = static_cast<double>(estimate.num_dropped_throttled) /
-                           (estimate.num_pairs + estimate.num_dropped_throttled);
+  result.throttled_share = estimate.throttled_share;
   // Both arms' times are of the baseline's output (common/trial.h, PairSample).
   const Point& asked = context.campaign().points[static_cast<size_t>(result.point_index)];
   const double tokens = TokensPerStep(judged.trial->trial->spec.baseline, asked);
@@ -52,6 +51,9 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
   if (!estimate.interval.has_value()) {
     result.reason = absl::StrCat("no interval from ", estimate.num_pairs, " pairs of ",
                                  estimate.num_launches, " launches");
+  } else if (!estimate.converged && estimate.num_pairs < context.campaign().measure.min_pairs) {
+    result.reason = absl::StrCat("not converged: ", estimate.num_pairs, " pairs of at least ",
+                                 context.campaign().measure.min_pairs);
   } else if (!estimate.converged) {
     result.reason = absl::StrFormat("not converged: +/- %.2g%%, asked %.2g%%",
                                     100 * RelativeHalfWidth(*estimate.interval),
@@ -415,6 +417,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
   ranked.quality = intervention.quality;
   ranked.switchable = intervention.switchable;
   ranked.claim = intervention.claim;
+  ranked.prior = intervention.prior;
   ranked.needs = intervention.needs;
   ranked.excludes = intervention.excludes;
   ranked.choice = context.choices[index].choice;

@@ -55,6 +55,8 @@ BaselinePoint PredictedPoint(const Campaign& campaign, int point_index,
   point.reason = absl::StrFormat("%.1f to %.1f us, %s", predicted.step.step.low_us,
                                  predicted.step.step.high_us, ToWord(predicted.step.step.origin));
   point.step_us = predicted.step.step.us;
+  point.step_low_us = predicted.step.step.low_us;
+  point.step_high_us = predicted.step.step.high_us;
   point.tokens_per_s = predicted.step.tokens_per_s;
   point.unique_experts = predicted.step.unique_experts;
   point.breakdown = predicted.breakdown.categories;
@@ -223,6 +225,12 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   }
   SetChoices(predicted, context);
   Ranking ranking = RankContext(context, options);
+  for (const std::optional<PredictedBaseline>& baseline : baselines) {
+    if (baseline.has_value() && !baseline->step.borrowed.empty()) {
+      ranking.warnings.insert(ranking.warnings.begin(), baseline->step.borrowed);
+      break;  // One machine.
+    }
+  }
   if (campaign.budget.rounds > 1) {
     ranking.assumptions.push_back(absl::StrCat("prediction: of the first of ",
                                                campaign.budget.rounds,

@@ -65,7 +65,7 @@ struct PointResult {
   std::optional<double> noise;              // Relative deviation of a pair's ratio.
   std::optional<double> detectable_effect;  // Relative, at the samples taken.
   bool converged = false;                   // The asked half width was reached before max_time.
-  std::optional<double> throttled_share;    // Of pairs, dropped from the figure.
+  std::optional<double> throttled_share;    // Of all pairs; dropped up to a fifth.
   std::optional<double> error;              // Lossy: relative output error to the baseline.
   std::optional<double> changed_routes;
   Fidelity fidelity = Fidelity::kFull;
@@ -90,8 +90,9 @@ struct RankedIntervention {
   Quality quality = Quality::kExact;
   Switchable switchable = Switchable::kDeployment;
   std::optional<Claim> claim;
-  std::string choice;         // Of a `try` sweep: the value that is reported.
-  std::string choice_method;  // How it was chosen.
+  std::optional<Prior> prior;  // What others found.
+  std::string choice;          // Of a `try` sweep: the value that is reported.
+  std::string choice_method;   // How it was chosen.
   Standing standing = Standing::kNotRun;
   std::string reason;
   std::optional<Effect> effect;
@@ -139,7 +140,9 @@ struct BaselinePoint {
   std::string routing;  // "zipf 1.2 seed 1".
   Standing standing = Standing::kNotRun;
   std::string reason;
-  std::optional<double> step_us;  // Mean.
+  std::optional<double> step_us;      // Mean.
+  std::optional<double> step_low_us;  // Of a prediction: holds about four measurements of five.
+  std::optional<double> step_high_us;
   std::optional<double> tokens_per_s;
   std::optional<double> noise;
   std::optional<double> detectable_effect;

@@ -265,12 +265,10 @@ std::vector<const Placeable*> BuildOrder(const std::vector<Placeable>& candidate
 }
 
 // Why nothing is recommended.
-std::string EmptyNote(std::span<const RankedIntervention> ranked) {
+std::string EmptyNote(std::span<const RankedIntervention> ranked, bool is_predicted) {
   const auto any = [&ranked](const auto& is) {
     return std::any_of(ranked.begin(), ranked.end(), is);
   };
-  const bool is_predicted =
-      any([](const RankedIntervention& one) { return one.standing == Standing::kPredicted; });
   if (!any(IsFaster)) {
     return is_predicted ? "nothing is predicted to be faster" : "nothing measured is proven faster";
   }
@@ -338,7 +336,7 @@ Sequence RecommendSequence(std::span<const RankedIntervention> ranked, const Cam
     sequence.steps.push_back(std::move(step));
   }
   if (sequence.steps.empty()) {
-    sequence.note = EmptyNote(ranked);
+    sequence.note = EmptyNote(ranked, campaign.fidelity == Fidelity::kPredicted);
   } else if (campaign.economics.gpu_hours.has_value()) {
     sequence.net_gpu_hours = best.gain;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/expand_trials.h"
 #include "common/figure_text.h"
 #include "common/plan.h"
 #include "common/quarantine_note.h"
@@ -88,7 +89,7 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
     if (point.standing == Standing::kPredicted) {
       warnings.Add(
           "nothing was measured: every figure is the cost model's, and an interval "
-          "is how far it may be off in what differs, at no stated confidence");
+          "is of its error in what differs, meant to hold four measurements of five");
     } else if (point.standing != Standing::kMeasured) {
       warnings.Add(absl::StrCat("the baseline has no result at ", point.label, " (",
                                 ToWord(point.standing), ", ", point.reason,
@@ -203,7 +204,11 @@ void AddCampaign(const Campaign& campaign, WarningList& warnings) {
     warnings.Add(absl::StrCat(campaign.layers_kept, " of ", campaign.model.num_moe_layers(),
                               " MoE layers are kept and stand for all: their times are scaled"));
   }
-  if (campaign.measure.warm) {
+  if (campaign.measure.warm && campaign.fidelity == Fidelity::kPredicted) {
+    warnings.Add(
+        "measure.warm: a measurement would find weights in the cache; the cost model "
+        "prices cold ones");
+  } else if (campaign.measure.warm) {
     warnings.Add("warm: one layer in a loop, weights may come from the cache");
   }
   if (campaign.measure.zeros) {
@@ -280,6 +285,35 @@ std::vector<std::string> WarningsOf(const RankingContext& context) {
   return warnings.Take();
 }
 
+namespace {
+
+// Nothing measures how many drafts are accepted: weights are random.
+void AddAcceptances(const Campaign& campaign, std::vector<std::string>& assumptions) {
+  std::map<double, std::set<std::string>> ids_of;
+  const auto add = [&ids_of](const std::string& id, const Plan& plan) {
+    if (plan.speculative.draft_tokens > 0) {
+      ids_of[plan.speculative.acceptance].insert(id);
+    }
+  };
+  add(kBaselineId, campaign.baseline);
+  for (const Intervention& one : campaign.interventions) {
+    for (const Choice& choice : ChoicesOf(one)) {
+      const absl::StatusOr<Plan> plan = VariantPlan(campaign, one, choice);
+      if (plan.ok() && plan->speculative != campaign.baseline.speculative) {
+        add(one.id, *plan);
+      }
+    }
+  }
+  for (const auto& [acceptance, ids] : ids_of) {
+    assumptions.push_back(absl::StrFormat(
+        "speculation: a draft is accepted with a chance of %g (%s): as the campaign "
+        "says, not measured",
+        acceptance, absl::StrJoin(ids, ", ")));
+  }
+}
+
+}  // namespace
+
 std::string MissingBandwidthWarning(const Machine& machine) {
   if (!machine.cold_read.empty() || machine.peak_bandwidth_gb_per_s.value_or(0) > 0) {
     return "";
@@ -303,6 +337,7 @@ std::vector<std::string> AssumptionsOf(const Campaign& campaign) {
   } else {
     assumptions.push_back("economics.gpu_hours is not given: no net gain");
   }
+  AddAcceptances(campaign, assumptions);
   if (std::any_of(campaign.interventions.begin(), campaign.interventions.end(),
                   [](const Intervention& one) { return one.quality == Quality::kLossy; })) {
     assumptions.push_back(

@@ -114,6 +114,12 @@ Section SequenceSection(const Ranking& ranking) {
   return section;
 }
 
+bool IsPredicted(const Ranking& ranking) {
+  return std::any_of(
+      ranking.baseline.begin(), ranking.baseline.end(),
+      [](const BaselinePoint& point) { return point.standing == Standing::kPredicted; });
+}
+
 std::string IntervalNote(const Ranking& ranking) {
   if (!ranking.interval_confidence.has_value() || !ranking.confidence.has_value()) {
     return "Intervals are of the cost model's error, meant to hold four measurements of five; "
@@ -139,7 +145,7 @@ Section RankingSection(const Ranking& ranking) {
   section.table.columns = {
       {"place", true, 0},          {"intervention", false, 0}, {"speedup in the mix", true, 0},
       {"effect", false, 0},        {"standing", false, 1},     {"claim", false, 4},
-      {"claim verdict", false, 1}, {"ceiling", true, 5},       {"net gain (GPU-h)", true, 2},
+      {"claim verdict", false, 2}, {"ceiling", true, 5},       {"net gain (GPU-h)", true, 1},
       {"effort", true, 3},         {"risk", false, 7},         {"break-even (GPU-h)", true, 6},
       {"per hour", true, 6},       {"pairs", true, 8},         {"tier", true, 8},
       {"quality", false, 9},       {"fidelity", false, 9},     {"place held", true, 5},
@@ -207,22 +213,38 @@ Section PointsSection(const Ranking& ranking) {
 
 Section BaselineSection(const Ranking& ranking) {
   Section section{.id = "baseline", .title = "Baseline", .note = "", .table = {}, .items = {}};
-  section.table.columns = {{"point", false, 0},    {"time share", true, 3},
-                           {"step (us)", true, 0}, {"tokens/s", true, 0},
-                           {"noise", true, 2},     {"against itself", true, 1},
-                           {"drift", true, 1},     {"unique experts", true, 4},
-                           {"imbalance", true, 4}, {"standing", false, 0}};
+  const bool is_predicted = IsPredicted(ranking);
+  section.table.columns = {
+      {"point", false, 0}, {"time share", true, 3}, {"step (us)", true, 0}, {"tokens/s", true, 0}};
+  // A prediction has an interval of its own error, and no samples.
+  const std::vector<Column> certainty =
+      is_predicted ? std::vector<Column>{{"interval (us)", true, 1}}
+                   : std::vector<Column>{
+                         {"noise", true, 2}, {"against itself", true, 1}, {"drift", true, 1}};
+  const std::vector<Column> rest = {
+      {"unique experts", true, 4}, {"imbalance", true, 4}, {"standing", false, 0}};
+  for (const std::vector<Column>* more : {&certainty, &rest}) {
+    section.table.columns.insert(section.table.columns.end(), more->begin(), more->end());
+  }
   for (const BaselinePoint& point : ranking.baseline) {
-    section.table.rows.push_back({{point.label, Tone::kStrong},
-                                  {FormatPercent(point.time_share)},
-                                  Known(FormatNumber(point.step_us)),
-                                  Known(FormatNumber(point.tokens_per_s)),
-                                  Known(FormatPercent(point.noise)),
-                                  Known(FormatFigure(point.against_itself)),
-                                  Known(FormatPercent(point.drift, /*sign=*/true)),
-                                  Known(FormatNumber(point.unique_experts)),
-                                  Known(FormatNumber(point.imbalance)),
-                                  Word(ToWord(point.standing), ToneOf(point.standing))});
+    std::vector<Cell> row = {{point.label, Tone::kStrong},
+                             {FormatPercent(point.time_share)},
+                             Known(FormatNumber(point.step_us)),
+                             Known(FormatNumber(point.tokens_per_s))};
+    if (is_predicted) {
+      row.push_back(Known(point.step_low_us.has_value()
+                              ? absl::StrCat(FormatNumber(point.step_low_us), " to ",
+                                             FormatNumber(point.step_high_us))
+                              : kNotAvailable));
+    } else {
+      row.push_back(Known(FormatPercent(point.noise)));
+      row.push_back(Known(FormatFigure(point.against_itself)));
+      row.push_back(Known(FormatPercent(point.drift, /*sign=*/true)));
+    }
+    row.push_back(Known(FormatNumber(point.unique_experts)));
+    row.push_back(Known(FormatNumber(point.imbalance)));
+    row.push_back(Word(ToWord(point.standing), ToneOf(point.standing)));
+    section.table.rows.push_back(std::move(row));
   }
   return section;
 }
@@ -234,14 +256,18 @@ Section BreakdownSection(const Ranking& ranking) {
                   .table = {},
                   .items = {}};
   if (ranking.breakdown.empty()) {
-    section.note = "n/a: no breakdown of the baseline was measured at every point.";
+    section.note = IsPredicted(ranking)
+                       ? "n/a: the baseline is not priced at every point."
+                       : "n/a: no breakdown of the baseline was measured at every point.";
     return section;
   }
-  section.note = absl::StrCat(
-      "The baseline's step takes ", FormatNumber(ranking.breakdown_step_us),
-      " us as profiled, averaged over the mix; time that no op claims is host. ",
-      ranking.rounds.size() > 1 ? "What accepted interventions make of it is under Rounds."
-                                : "After: n/a until a stack is measured.");
+  section.note = absl::StrCat("The baseline's step takes ", FormatNumber(ranking.breakdown_step_us),
+                              IsPredicted(ranking) ? " us as predicted" : " us as profiled",
+                              ", averaged over the mix; time that no op claims is host.",
+                              IsPredicted(ranking) ? ""
+                              : ranking.rounds.size() > 1
+                                  ? " What accepted interventions make of it is under Rounds."
+                                  : " After: n/a until a stack is measured.");
   section.table.columns = {{"category", false, 0}, {"us", true, 0}, {"share", true, 0}};
   for (const BaselinePoint& point : ranking.baseline) {
     section.table.columns.push_back({point.label, true, 2});
@@ -333,25 +359,28 @@ Section ClaimsSection(const Ranking& ranking) {
 
 Section PredictionSection(const Ranking& ranking) {
   Section section{.id = "prediction",
-                  .title = "Predicted against measured",
+                  .title = "Known before against measured",
                   .note = "",
                   .table = {},
                   .items = {}};
-  section.table.columns = {{"intervention", false, 0},
-                           {"predicted", true, 0},
-                           {"measured", true, 0},
-                           {"error", true, 0}};
+  section.table.columns = {{"intervention", false, 0}, {"prior", false, 0},
+                           {"predicted", true, 0},     {"measured", true, 0},
+                           {"error", true, 0},         {"source of the prior", false, 3}};
   for (const RankedIntervention& one : ranking.interventions) {
-    if (one.predicted_speedup.has_value() && one.standing == Standing::kMeasured) {
-      section.table.rows.push_back({{one.id, Tone::kStrong},
-                                    {FormatSpeedup(one.predicted_speedup)},
-                                    Known(FormatFigure(one.mix)),
-                                    Known(FormatPercent(one.prediction_error, /*sign=*/true))});
+    const bool is_measured = one.standing == Standing::kMeasured;
+    if (one.prior.has_value() || (one.predicted_speedup.has_value() && is_measured)) {
+      section.table.rows.push_back(
+          {{one.id, Tone::kStrong},
+           Known(one.prior.has_value() ? one.prior->result : kNotAvailable),
+           Known(FormatSpeedup(one.predicted_speedup)),
+           Known(is_measured ? FormatFigure(one.mix) : kNotAvailable),
+           Known(FormatPercent(one.prediction_error, /*sign=*/true)),
+           {one.prior.has_value() ? one.prior->source : "", Tone::kMuted}});
     }
   }
   if (section.table.rows.empty()) {
     section.table = {};
-    section.note = "n/a: nothing was both predicted and measured.";
+    section.note = "n/a: nothing was both predicted and measured, and no prior is given.";
   }
   return section;
 }

@@ -103,6 +103,10 @@ Json InterventionJson(const RankedIntervention& one) {
       {"low", Number(one.gain.has_value() ? one.gain->low : std::nullopt)},
       {"high", Number(one.gain.has_value() ? one.gain->high : std::nullopt)}};
   json["break_even_gpu_hours"] = Number(one.break_even_gpu_hours);
+  json["prior"] = nullptr;
+  if (one.prior.has_value()) {
+    json["prior"] = {{"result", one.prior->result}, {"source", one.prior->source}};
+  }
   json["devices_ratio"] = one.devices_ratio;
   json["per_hour"] = Number(one.gain_per_hour);
   json["standing"] = Word(one.standing);

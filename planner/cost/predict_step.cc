@@ -458,7 +458,8 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
             [](const PredictedPart& a, const PredictedPart& b) { return a.time.us > b.time.us; });
   prediction.tokens_per_s = prediction.tokens_per_step / prediction.step.us * 1e6;
   if (options.with_notes) {
-    prediction.notes = NotesOn(plan, *machine_, rates_, *curves_);
+    prediction.borrowed = BorrowedMachineNote(*machine_, rates_, *curves_);
+    prediction.notes = NotesOn(*model_, plan, *machine_, rates_, *curves_);
     prediction.notes.insert(prediction.notes.end(), imported_notes_.begin(), imported_notes_.end());
   }
   return prediction;

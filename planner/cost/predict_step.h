@@ -47,6 +47,7 @@ struct StepPrediction {
   double tokens_per_s = 0;
   double unique_experts = 0;  // Of the rank, a layer.
   double overlap_us = 0;      // Hidden by plan.overlap.
+  std::string borrowed;       // Whose curves they are, where not of this machine; "" otherwise.
   // What the figure rests on beyond measured curves: "curves of NVIDIA H200, scaled by bandwidth".
   std::vector<std::string> notes;
 };

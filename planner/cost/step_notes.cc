@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "step/layout.h"
 
 namespace lastflop {
 namespace {
@@ -27,6 +28,15 @@ absl::string_view UnpricedField(absl::string_view path, absl::string_view value)
   return "";
 }
 
+// Expert products were measured in bf16 and int4_g32 (planner/cost/op_curves.cc).
+void NoteBorrowedFormat(const WeightStorage& storage, std::vector<std::string>& notes) {
+  if (storage.format != WeightFormat::kBf16 && storage.format != WeightFormat::kInt4G32) {
+    notes.push_back(absl::StrCat("experts in ", ToWord(storage.format), ": products priced by the ",
+                                 BitsPerWeight(storage) < 8 ? "int4_g32" : "bf16",
+                                 " curve at their own bytes; nobody measured theirs"));
+  }
+}
+
 void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) {
   std::set<absl::string_view> fields;
   const std::vector<PlanDifference> set = DiffPlans(Plan(), plan);
@@ -45,14 +55,23 @@ bool HasACurve(absl::string_view path, absl::string_view value) {
   return UnpricedField(path, value).empty();
 }
 
-std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
+std::string BorrowedMachineNote(const Machine& machine, const MachineRates& rates,
+                                const OpCurves& curves) {
+  if (rates.is_curves_machine) {
+    return "";
+  }
+  return absl::StrCat("curves of ", curves.device_name, " (", curves.architecture,
+                      "), scaled by bandwidth and peak: nobody measured ",
+                      machine.device_name.empty() ? machine.name : machine.device_name);
+}
+
+std::vector<std::string> NotesOn(const Model& model, const Plan& plan, const Machine& machine,
                                  const MachineRates& rates, const OpCurves& curves) {
   std::vector<std::string> notes;
-  if (!rates.is_curves_machine) {
-    notes.push_back(absl::StrCat("curves of ", curves.device_name, " (", curves.architecture,
-                                 "), scaled by bandwidth and peak: nobody measured ",
-                                 machine.device_name.empty() ? machine.name : machine.device_name));
+  if (std::string note = BorrowedMachineNote(machine, rates, curves); !note.empty()) {
+    notes.push_back(std::move(note));
   }
+  NoteBorrowedFormat(ExpertStorage(model, plan), notes);
   if (!(rates.bf16_flop_per_us > 0)) {
     notes.push_back("peak_bf16_tflop_per_s is unknown: products cost no more than their bytes");
   }

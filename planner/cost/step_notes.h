@@ -5,6 +5,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/machine.h"
+#include "common/model.h"
 #include "common/plan.h"
 #include "planner/cost/op_curves.h"
 
@@ -12,8 +13,12 @@ namespace lastflop {
 
 // What a prediction of `plan` on `machine` takes for granted, one sentence each: borrowed curves,
 // unknown peaks, and plan fields that no curve knows and that are taken to change nothing.
-std::vector<std::string> NotesOn(const Plan& plan, const Machine& machine,
+std::vector<std::string> NotesOn(const Model& model, const Plan& plan, const Machine& machine,
                                  const MachineRates& rates, const OpCurves& curves);
+
+// That `machine` is not the one of the curves; "" where it is.
+std::string BorrowedMachineNote(const Machine& machine, const MachineRates& rates,
+                                const OpCurves& curves);
 
 // Whether the model prices a field at this value at all (`value` as common/plan_fields.cc writes
 // it): kernels nobody has measured, tile orders, pins, tuning of others' libraries it does not.

@@ -207,6 +207,39 @@ TEST_F(PreviewCampaignTest, TakesOneShotOverPcieToBeNoSoonerDoneThanNccl) {
               testing::Contains(HasSubstr("nobody measured one_shot over PCIe")));
 }
 
+TEST_F(PreviewCampaignTest, SpeaksOfPredictionsWhereNothingHelps) {
+  Ranking ranking = Preview();
+  EXPECT_EQ(ranking.sequence_note, "nothing is predicted to be faster");
+  campaign_.machine.l2_bytes = 62914560;
+  Add("pin", "moe.l2_pin.share", "1");
+  EXPECT_THAT(Preview().answer, HasSubstr("Nothing here can help: of 1 interventions 1 pruned"));
+}
+
+TEST_F(PreviewCampaignTest, WarnsOfABorrowedMachineAndNotesBorrowedFormats) {
+  const auto borrowed = testing::Contains(HasSubstr("nobody measured Other GPU"));
+  EXPECT_THAT(Preview().warnings, testing::Not(borrowed));
+  Add("fp4", "moe.weights", "nvfp4");
+  campaign_.machine.device_name = "Other GPU";
+  const Ranking ranking = Preview();
+  EXPECT_THAT(ranking.warnings, borrowed);
+  EXPECT_THAT(ranking.assumptions,
+              testing::Contains(HasSubstr("experts in nvfp4: products priced by the int4_g32")));
+  EXPECT_LT(*ranking.baseline[0].step_low_us, *ranking.baseline[0].step_us);
+}
+
+TEST_F(PreviewCampaignTest, SaysThatItPricesColdWeightsAndTakesAcceptanceAsGiven) {
+  campaign_.measure.warm = true;
+  Intervention& draft = Add("draft", "decode.speculative.draft_tokens", "2");
+  draft.set.push_back({"decode.speculative.acceptance", "0.7"});
+  draft.prior = Prior{.result = "+12%", .source = "a blog"};
+  const Ranking ranking = Preview();
+  EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("prices cold ones")));
+  EXPECT_THAT(ranking.warnings, testing::Not(testing::Contains(HasSubstr("may come from the"))));
+  EXPECT_THAT(ranking.assumptions,
+              testing::Contains(HasSubstr("accepted with a chance of 0.7 (draft)")));
+  EXPECT_EQ(Find(ranking, "draft").prior->result, "+12%");
+}
+
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
   const Ranking ranking = Preview();
   EXPECT_FALSE(ranking.confidence.has_value());

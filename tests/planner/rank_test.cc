@@ -303,6 +303,32 @@ TEST(MakeRankingTest, NamesTheDeclaredMachineAndWhatWasSetOnTheCommandLine) {
   EXPECT_THAT(ranking.environment.at("set"), HasSubstr("budget.wall=5m"));
 }
 
+TEST(MakeRankingTest, NeedsTheLeastPairsToConvergeAsTrialsDo) {
+  CampaignBuilder builder;  // 36 pairs a trial.
+  builder.Baseline(1000).Measured("one", 1.2, 1.2, 0);
+  builder.results().campaign.measure.min_pairs = 36;
+  EXPECT_TRUE(Find(MakeRanking(builder.results()), "one").points[0].converged);
+  builder.results().campaign.measure.min_pairs = 37;
+  const PointResult few = Find(MakeRanking(builder.results()), "one").points[0];
+  EXPECT_FALSE(few.converged);
+  EXPECT_THAT(few.reason, HasSubstr("not converged: 36 pairs of at least 37"));
+}
+
+TEST(MakeRankingTest, GivesTheThrottledShareOfAllPairsWhetherDroppedOrNot) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("one", 1.2, 1.2);
+  const auto throttle = [&builder](size_t every) {
+    for (AttemptRecord& attempt : builder.results().attempts) {
+      for (size_t i = 0; i < attempt.result.samples.size(); ++i) {
+        attempt.result.samples[i].pair.throttled = i % every == 0;
+      }
+    }
+    return *Find(MakeRanking(builder.results()), "one").points[0].throttled_share;
+  };
+  EXPECT_NEAR(throttle(12), 1.0 / 12, 1e-9) << "dropped";
+  EXPECT_NEAR(throttle(2), 0.5, 1e-9) << "too many to drop";
+}
+
 TEST(MakeRankingTest, WarnsOfAMachineWithoutAMemoryBandwidth) {
   CampaignBuilder builder;
   builder.Baseline(1000);

@@ -163,6 +163,29 @@ TEST(RenderTest, AnIntervalThatTellsNothingLeavesTheTableAtItsWidth) {
   }
 }
 
+TEST(RenderTest, SaysOfAPredictionHowFarItMayBeOffInsteadOfNoise) {
+  Ranking ranking = ExampleRanking();
+  ranking.rounds.clear();
+  for (BaselinePoint& point : ranking.baseline) {
+    point.standing = Standing::kPredicted;
+    point.step_low_us = 0.5 * *point.step_us;
+    point.step_high_us = 2 * *point.step_us;
+  }
+  const std::string text = RenderTable(ranking, /*color=*/false, /*width=*/200);
+  EXPECT_NE(text.find("interval (us)"), std::string::npos);
+  EXPECT_NE(text.find("us as predicted, averaged"), std::string::npos);
+  EXPECT_EQ(text.find("against itself"), std::string::npos);
+  EXPECT_EQ(text.find("until a stack is measured"), std::string::npos);
+}
+
+TEST(RenderTest, PrintsPriorsBesideWhatWasMeasured) {
+  Ranking ranking = ExampleRanking();
+  ranking.interventions[0].prior = Prior{.result = "+1.9%", .source = "their blog"};
+  const std::string text = RenderTable(ranking, /*color=*/false, /*width=*/200);
+  EXPECT_NE(text.find("+1.9%"), std::string::npos);
+  EXPECT_NE(text.find("their blog"), std::string::npos);
+}
+
 TEST(RenderTest, ExportsEverySampleOfEveryAttempt) {
   const std::string text = ExportJson(ExampleRanking(), ExampleResults());
   ExpectGolden("export.json", text);
