@@ -5,12 +5,15 @@
 #include "absl/strings/str_format.h"
 #include "common/expand_trials.h"
 #include "common/status_macros.h"
+#include "planner/answer.h"
 #include "planner/context.h"
 #include "planner/finish_ranking.h"
 #include "planner/mix.h"
 #include "planner/prediction.h"
 #include "planner/prune.h"
 #include "planner/rank.h"
+#include "planner/rounds.h"
+#include "planner/stack.h"
 #include "step/make_step.h"
 
 namespace lastflop {
@@ -159,6 +162,67 @@ void SetChoices(const std::vector<PredictedTrial>& predicted, RankingContext& co
   }
 }
 
+// Where and with which choice a recommended step is on.
+AcceptedIntervention AsAccepted(const RankedIntervention& ranked, const SequenceStep& step) {
+  AcceptedIntervention accepted{.id = step.id};
+  for (const PointResult& point : ranked.points) {
+    const bool is_on =
+        point.enabled && (step.on_at.empty() || std::find(step.on_at.begin(), step.on_at.end(),
+                                                          point.label) != step.on_at.end());
+    accepted.choices.push_back(is_on ? std::optional(point.choice) : std::nullopt);
+  }
+  return accepted;
+}
+
+// The stack of everything in `built` in the mix; absent where the model does not price it.
+std::optional<SpeedupFigure> PriceStack(const Campaign& campaign,
+                                        std::span<const AcceptedIntervention> built,
+                                        CampaignPredictor& predictor) {
+  std::vector<MixPart> parts;
+  for (size_t point = 0; point < campaign.points.size(); ++point) {
+    const absl::StatusOr<Stack> stack = StackAt(campaign, built, point);
+    if (!stack.ok()) {
+      return std::nullopt;
+    }
+    TrialSpec spec;
+    spec.point_index = static_cast<int>(point);
+    spec.baseline = campaign.baseline;
+    spec.variant = stack->plan;
+    const PredictedTrial priced = predictor.Compare(spec);
+    if (!priced.speedup.has_value()) {
+      return std::nullopt;
+    }
+    parts.push_back({campaign.points[point].time_share, *priced.speedup});
+  }
+  return MixSpeedup(parts);
+}
+
+// A model can price what was never measured together: the stacks of the sequence, all or none.
+void PriceTogether(const Campaign& campaign, CampaignPredictor& predictor, Ranking& ranking) {
+  std::vector<AcceptedIntervention> built;
+  std::vector<double> stacks;
+  for (const SequenceStep& step : ranking.sequence) {
+    const auto ranked =
+        std::find_if(ranking.interventions.begin(), ranking.interventions.end(),
+                     [&step](const RankedIntervention& one) { return one.id == step.id; });
+    built.push_back(AsAccepted(*ranked, step));
+    const std::optional<SpeedupFigure> stack = PriceStack(campaign, built, predictor);
+    if (!stack.has_value()) {
+      return;
+    }
+    stacks.push_back(stack->estimate);
+  }
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    ranking.sequence[i].expected_stack = stacks[i];
+  }
+  if (!stacks.empty()) {
+    ranking.sequence_note =
+        absl::StrCat(ranking.sequence_note.substr(0, ranking.sequence_note.find(';')),
+                     "; each stack is priced together by the cost model");
+    ranking.answer = AnswerOf(ranking);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOptions& options) {
@@ -225,6 +289,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
   }
   SetChoices(predicted, context);
   Ranking ranking = RankContext(context, options);
+  PriceTogether(results.campaign, predictor, ranking);
   for (const std::optional<PredictedBaseline>& baseline : baselines) {
     if (baseline.has_value() && !baseline->step.borrowed.empty()) {
       ranking.warnings.insert(ranking.warnings.begin(), baseline->step.borrowed);

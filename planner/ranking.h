@@ -164,8 +164,9 @@ struct SequenceStep {
   std::string title;
   double effort_hours = 0;
   double cumulative_effort_hours = 0;
-  double speedup = 1;                    // Its own, measured against the baseline.
-  double expected_stack = 1;             // Product of the speedups so far: modelled.
+  double speedup = 1;  // Its own, measured against the baseline.
+  // Product of the speedups so far, or priced together by the cost model: modelled.
+  double expected_stack = 1;
   std::optional<double> measured_stack;  // Absent: nothing measured this stack.
   std::vector<std::string> on_at;        // Labels of points; empty: it is on everywhere.
 };

@@ -240,6 +240,23 @@ TEST_F(PreviewCampaignTest, SaysThatItPricesColdWeightsAndTakesAcceptanceAsGiven
   EXPECT_EQ(Find(ranking, "draft").prior->result, "+12%");
 }
 
+TEST_F(PreviewCampaignTest, PricesStacksTogetherInsteadOfMultiplying) {
+  campaign_.baseline.collectives.all_reduce = AllReduceAlgorithm::kNccl;
+  Add("int4", "moe.weights", "int4_g32");
+  Add("one_shot", "collectives.all_reduce", "one_shot");
+  const Ranking ranking = Preview();
+  ASSERT_EQ(ranking.sequence.size(), 2);
+  auto predictor = CampaignPredictor::Create(campaign_, campaign_.machine);
+  TrialSpec both;
+  both.baseline = both.variant = campaign_.baseline;
+  both.variant.moe.weights = WeightFormat::kInt4G32;
+  both.variant.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
+  const double together = predictor->Compare(both).speedup->estimate;
+  EXPECT_NEAR(ranking.sequence[1].expected_stack, together, 1e-9);
+  EXPECT_GT(together, ranking.sequence[0].speedup * ranking.sequence[1].speedup);
+  EXPECT_THAT(ranking.sequence_note, HasSubstr("priced together"));
+}
+
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
   const Ranking ranking = Preview();
   EXPECT_FALSE(ranking.confidence.has_value());
