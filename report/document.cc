@@ -185,6 +185,15 @@ std::string TokensText(const PointResult& point) {
                       FormatNumber(point.variant_tokens_per_s));
 }
 
+// Points of one standing without a figure say no more in as many rows.
+bool HasNothingToShow(const RankedIntervention& one) {
+  return one.points.size() > 1 &&
+         std::all_of(one.points.begin(), one.points.end(), [&one](const PointResult& point) {
+           return !point.speedup.has_value() && !point.ceiling.has_value() &&
+                  point.standing == one.points.front().standing;
+         });
+}
+
 Section PointsSection(const Ranking& ranking) {
   Section section{.id = "points", .title = "At each point", .note = "", .table = {}, .items = {}};
   section.table.columns = {{"intervention", false, 0}, {"point", false, 0}, {"time share", true, 5},
@@ -192,6 +201,15 @@ Section PointsSection(const Ranking& ranking) {
                            {"ceiling", true, 5},       {"noise", true, 6},  {"detectable", true, 6},
                            {"standing", false, 1},     {"effect", false, 0}};
   for (const RankedIntervention& one : ranking.interventions) {
+    if (HasNothingToShow(one)) {
+      std::vector<Cell> row(section.table.columns.size(), Known(kNotAvailable));
+      row[0] = {one.id, Tone::kStrong};
+      row[1] = {absl::StrCat("all ", one.points.size(), " points")};
+      row[2] = {""};
+      row[9] = Word(ToWord(one.points.front().standing), ToneOf(one.points.front().standing));
+      section.table.rows.push_back(std::move(row));
+      continue;
+    }
     for (const PointResult& point : one.points) {
       section.table.rows.push_back(
           {{one.id, Tone::kStrong},
