@@ -32,7 +32,8 @@ TEST(ExplainTest, SaysInTenLinesWhereEachNumberIsFrom) {
   EXPECT_THAT(lines[2].origin, HasSubstr("measured"));
   EXPECT_THAT(lines[4].origin, HasSubstr("modelled"));
   EXPECT_THAT(lines[5].text, HasSubstr("confirmed"));
-  EXPECT_THAT(lines[5].origin, HasSubstr("the vendor"));
+  EXPECT_THAT(lines[5].origin, HasSubstr("measured"));
+  EXPECT_THAT(lines[5].origin, HasSubstr("the claim is of the vendor"));
   EXPECT_THAT(lines[6].text, HasSubstr("+2%"));
   EXPECT_THAT(lines[7].text, HasSubstr("GPU-hours"));
   for (const ExplainedLine& line : lines) {
