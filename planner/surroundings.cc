@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -20,6 +21,7 @@ namespace lastflop {
 namespace {
 
 constexpr size_t kMostValues = 4;  // Of one key side by side; clocks and the like vary.
+constexpr double kNotableShareElsewhere = 0.1;  // A daemon takes a hundredth.
 constexpr double kLargeDetectableEffect = 0.1;  // Most claims are of less than twice this.
 
 // Collects warnings in order, each once.
@@ -108,6 +110,32 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
       warnings.Add(absl::StrFormat("parts of the step at %s overlap by %.1f us: scaled to the step",
                                    point.label, breakdown->overlap_us));
     }
+  }
+}
+
+// A host whose processors others use too makes launches differ by more than the kernels do.
+void AddHostLoad(const RankingContext& context, WarningList& warnings) {
+  int64_t num_timed = 0;
+  int64_t num_beside_others = 0;
+  double most = 0;
+  for (const PooledTrial& trial : context.trials) {
+    for (const AttemptRecord* attempt : trial.attempts) {
+      const auto& environment = attempt->result.environment;
+      const auto found = environment.find(kCpuShareElsewhere);
+      double share = 0;
+      if (found == environment.end() || !absl::SimpleAtod(found->second, &share)) {
+        continue;
+      }
+      ++num_timed;
+      num_beside_others += share >= kNotableShareElsewhere ? 1 : 0;
+      most = std::max(most, share);
+    }
+  }
+  if (num_beside_others > 0) {
+    warnings.Add(absl::StrFormat(
+        "the host was busy: others took up to %.0f%% of its processors while %d of %d attempts were "
+        "timed; measure again when it is idle (`lastflop doctor` says when)",
+        100 * most, num_beside_others, num_timed));
   }
 }
 
@@ -243,7 +271,9 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) 
     for (const AttemptRecord* attempt : trial.attempts) {
       const AttemptResult& result = attempt->result;
       for (const auto& [key, value] : result.environment) {
-        add(key, value);
+        if (key != kCpuShareElsewhere) {  // Of each attempt another; a warning says the most.
+          add(key, value);
+        }
       }
       add("data_seed", result.data_seed == 0 ? "" : absl::StrCat(result.data_seed));
       add("breakdown", result.breakdown_method);
@@ -267,6 +297,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) 
 
 std::vector<std::string> WarningsOf(const RankingContext& context) {
   WarningList warnings;
+  AddHostLoad(context, warnings);
   AddBaseline(context, warnings);
   for (std::string& warning : DriftWarnings(context.campaign(), context.baseline)) {
     warnings.Add(std::move(warning));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "common/status_macros.h"
 #include "worker/agreement.h"
 #include "worker/arm_order.h"
+#include "worker/host_load.h"
 
 namespace lastflop {
 namespace {
@@ -306,6 +308,7 @@ class AttemptRun {
 
   bool Sample() {
     const double started_s = inputs_.now_s();
+    const std::optional<CpuSeconds> before = ReadCpuSeconds();
     bool goes_on = true;
     for (int64_t pair_index = 0; goes_on; ++pair_index) {
       const bool ok = SamplePair(pair_index) && LeaderContinues(started_s, goes_on);
@@ -316,6 +319,21 @@ class AttemptRun {
       if (pair_index % kProgressEveryPairs == 0) {
         inputs_.progress("sampling", pair_index + 1, SpeedupSoFar());
       }
+    }
+    return NoteHostLoad(before);
+  }
+
+  // What others took of the host's processors since `before`. All ranks call it: each knows its own
+  // share of what the gang took.
+  bool NoteHostLoad(const std::optional<CpuSeconds>& before) {
+    const std::optional<CpuSeconds> after = ReadCpuSeconds();
+    const bool is_known = before.has_value() && after.has_value();
+    std::vector<double> own;
+    if (!Gathered(is_known ? after->own - before->own : 0, own)) {
+      return false;
+    }
+    if (is_known) {
+      elsewhere_ = ShareElsewhere(*before, *after, std::accumulate(own.begin(), own.end(), 0.0));
     }
     return true;
   }
@@ -403,6 +421,9 @@ class AttemptRun {
       result_.capture_us = variant_->capture_us();
     }
     result_.environment = backend_.Environment();
+    if (elsewhere_.has_value()) {
+      result_.environment[kCpuShareElsewhere] = absl::StrFormat("%.2f", *elsewhere_);
+    }
     result_.data_checksum = backend_.DataChecksum();
   }
 
@@ -428,6 +449,7 @@ class AttemptRun {
   std::unique_ptr<Arm> variant_;
   std::vector<Pair> pairs_;
   AttemptResult result_;
+  std::optional<double> elsewhere_;  // Share of the host's processors that others took.
 };
 
 }  // namespace

@@ -242,6 +242,20 @@ TEST(MakeRankingTest, WarnsOfALargeDriftHoweverMuchSamplesScatter) {
               testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
 }
 
+TEST(MakeRankingTest, WarnsOfAHostThatOthersUsedToo) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("a", 1.2, 1.2);
+  std::vector<AttemptRecord>& attempts = builder.results().attempts;
+  attempts[0].result.environment[kCpuShareElsewhere] = "0.02";
+  attempts[1].result.environment[kCpuShareElsewhere] = "0.64";
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(ranking.warnings,
+              Contains(HasSubstr("others took up to 64% of its processors while 1 of 2 attempts")));
+  EXPECT_FALSE(ranking.environment.contains(kCpuShareElsewhere)) << "it says nothing of the place";
+  attempts[1].result.environment[kCpuShareElsewhere] = "0.03";
+  EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("host was busy"))));
+}
+
 TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnotherStep) {
   CampaignBuilder builder;
   builder.Baseline(1000, 0.5);
