@@ -50,11 +50,13 @@ std::string GetInteger(const Plan& plan) {
   return absl::StrCat(kMember(plan));
 }
 
+constexpr double kMostOfANumber = 1e6;  // Microseconds, or steps that a draft costs.
+
 template <auto kMember>
 absl::Status SetNonNegative(absl::string_view text, Plan& plan) {
   LASTFLOP_ASSIGN_OR_RETURN(const double value, ParseNumber(text));
-  if (value < 0) {
-    return Refuse(text, "a number >= 0");
+  if (value < 0 || value > kMostOfANumber) {
+    return Refuse(text, "a number from 0 to 1000000");
   }
   kMember(plan) = value;
   return absl::OkStatus();
@@ -341,7 +343,7 @@ constexpr PlanField Integer(absl::string_view path) {
 
 template <auto kMember>
 constexpr PlanField NonNegative(absl::string_view path) {
-  return {path, "a number >= 0", &SetNonNegative<kMember>, &GetNumber<kMember>};
+  return {path, "a number from 0 to 1000000", &SetNonNegative<kMember>, &GetNumber<kMember>};
 }
 
 template <auto kMember>

@@ -133,7 +133,7 @@ std::string AnswerFrom(const Ranking& ranking) {
       const std::string devices =
           first->devices_text.empty() ? "" : absl::StrCat(" on ", first->devices_text);
       return absl::StrFormat("Build %s first: %s in the mix%s for %g engineer-hours%s%s%s.",
-                             first->id, SpeedupText(*first->mix), devices,
+                             NameOf(first->id, first->choice), SpeedupText(*first->mix), devices,
                              first->effort.likely_hours, more, gain, Partial(ranking));
     }
   }
@@ -148,7 +148,7 @@ std::string AnswerFrom(const Ranking& ranking) {
       const std::string devices =
           one.devices_text.empty() ? "" : absl::StrCat(" on ", one.devices_text);
       return absl::StrFormat("Build nothing yet: the best, %s, is %s in the mix%s%s, but %s%s%s.",
-                             one.id, SpeedupText(*one.mix), devices, gain,
+                             NameOf(one.id, one.choice), SpeedupText(*one.mix), devices, gain,
                              CountedPerDevice(one) <= 1 ? "costs more GPU-hours than it saves"
                              : one.gain.has_value() && one.gain->net_gpu_hours <= 0
                                  ? "does not earn its effort"

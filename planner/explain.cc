@@ -40,6 +40,9 @@ ExplainedLine StandingLine(const RankedIntervention& one) {
   if (one.effect.has_value()) {
     absl::StrAppend(&text, ", ", ToWord(*one.effect));
   }
+  if (!one.choice.empty()) {
+    absl::StrAppend(&text, ", with ", one.choice, " (", one.choice_method, ")");
+  }
   absl::StrAppend(&text, one.reason.empty() ? "" : ": ", one.reason);
   const bool ran = one.standing == Standing::kMeasured;
   return {"standing", std::move(text),

@@ -267,12 +267,19 @@ void SetMix(const RankingContext& context, std::vector<JudgedPoint>& points,
                        : *point.result.effect;
     }
     if (!point.result.enabled && point.result.speedup.has_value()) {
-      ranked.mix->num_pairs += point.result.speedup->num_pairs;  // They decided that it is off.
+      // They decided that it is off.
+      ranked.mix->num_pairs += point.result.speedup->num_pairs;
+      ranked.mix->num_launches =
+          std::max(ranked.mix->num_launches, point.result.speedup->num_launches);
     }
   }
   if (!any_on) {  // It is off, so nothing changes; whether that is right may be open.
     ranked.effect =
         off_effect == Effect::kUndecided || !off_effect.has_value() ? off_effect : Effect::kSame;
+    if (ranked.effect != Effect::kSame) {
+      ranked.mix->low.reset();  // It is 1 as it is off, not as 1 was measured.
+      ranked.mix->high.reset();
+    }
   }
   ranked.reason = on.empty() ? "per_batch: off everywhere, proven faster nowhere"
                              : absl::StrCat("per_batch: on at ", absl::StrJoin(on, ", "));

@@ -171,6 +171,12 @@ struct SequenceStep {
   std::vector<std::string> on_at;        // Labels of points; empty: it is on everywhere.
 };
 
+// How reports name an intervention: of a sweep with the value that its figures are of,
+// "kernel (moe.kernel=grouped)".
+inline std::string NameOf(const std::string& id, const std::string& choice) {
+  return choice.empty() ? id : id + " (" + choice + ")";
+}
+
 // An intervention in one round of a campaign.
 struct RoundEntry {
   std::optional<int> place;  // In the ranking of the round.

@@ -73,7 +73,9 @@ void AddEffectivePlan(const std::string& name, const TrialSpec& spec, const Atte
 void AddQuality(const BaselinePoint& point, WarningList& warnings) {
   if (point.detectable_effect.value_or(0) > kLargeDetectableEffect) {
     warnings.Add(absl::StrCat("at ", point.label, " only effects above ",
-                              WholeText(100 * *point.detectable_effect), "% are told from noise"));
+                              WholeText(100 * *point.detectable_effect),
+                              "% are told from noise, by the baseline against itself; where "
+                              "interventions are noisier, more is needed"));
   }
   if (point.step_us.has_value() && !point.breakdown.empty()) {
     if (IsOfAnotherStep(point.breakdown_step_us, *point.step_us)) {
@@ -132,10 +134,11 @@ void AddHostLoad(const RankingContext& context, WarningList& warnings) {
     }
   }
   if (num_beside_others > 0) {
-    warnings.Add(absl::StrFormat(
-        "the host was busy: others took up to %.0f%% of its processors while %d of %d attempts were "
-        "timed; measure again when it is idle (`lastflop doctor` says when)",
-        100 * most, num_beside_others, num_timed));
+    warnings.Add(
+        absl::StrFormat("the host was busy: others took up to %.0f%% of its processors while %d of "
+                        "%d attempts were "
+                        "timed; measure again when it is idle (`lastflop doctor` says when)",
+                        100 * most, num_beside_others, num_timed));
   }
 }
 

@@ -83,6 +83,15 @@ std::string GainText(const std::optional<Gain>& gain) {
   return text;
 }
 
+std::string ChoiceOf(const Ranking& ranking, const std::string& id) {
+  for (const RankedIntervention& one : ranking.interventions) {
+    if (one.id == id) {
+      return one.choice;
+    }
+  }
+  return "";
+}
+
 Section SequenceSection(const Ranking& ranking) {
   Section section{.id = "sequence",
                   .title = "Recommended sequence",
@@ -103,7 +112,7 @@ Section SequenceSection(const Ranking& ranking) {
   for (const SequenceStep& one : ranking.sequence) {
     section.table.rows.push_back(
         {{absl::StrCat(++step), Tone::kMuted},
-         {one.id, Tone::kStrong,
+         {NameOf(one.id, ChoiceOf(ranking, one.id)), Tone::kStrong,
           one.on_at.empty() ? "" : absl::StrCat("on at ", absl::StrJoin(one.on_at, ", "))},
          {FormatHours(one.effort_hours)},
          {FormatHours(one.cumulative_effort_hours)},
@@ -154,7 +163,7 @@ Section RankingSection(const Ranking& ranking) {
     const Tone name = one.place.has_value() ? Tone::kStrong : Tone::kMuted;
     section.table.rows.push_back(
         {{PlaceText(one), Tone::kMuted},
-         {one.id, name, one.title == one.id ? "" : one.title},
+         {NameOf(one.id, one.choice), name, one.title == one.id ? "" : one.title},
          Known(FormatFigure(one.mix), ToneOf(one.effect)),
          {FormatEffect(one.effect), ToneOf(one.effect)},
          Word(ToWord(one.standing), ToneOf(one.standing)),
@@ -212,7 +221,7 @@ Section PointsSection(const Ranking& ranking) {
     }
     for (const PointResult& point : one.points) {
       section.table.rows.push_back(
-          {{one.id, Tone::kStrong},
+          {{NameOf(one.id, point.choice), Tone::kStrong},
            {absl::StrCat(point.label, point.enabled || !point.speedup.has_value() ? "" : " (off)")},
            {FormatPercent(point.time_share)},
            Known(FormatFigure(point.speedup), ToneOf(point.effect)),

@@ -16,7 +16,7 @@ constexpr char kHeader[] =
     "claim_verdict,point,time_share,standing,effect,speedup,low,high,pairs,origin,"
     "baseline_us,variant_us,baseline_tokens_per_s,variant_tokens_per_s,ceiling,"
     "net_gain_gpu_hours,break_even_gpu_hours,per_hour,fidelity,error,reason,round,role,place_held,"
-    "pareto_layer\r\n";
+    "pareto_layer,choice\r\n";
 
 // Fields of one row, in the order of the header. What is not known is an empty field.
 class Row {
@@ -59,11 +59,12 @@ void AddFigure(const std::optional<SpeedupFigure>& figure, Row& row) {
 }
 
 void EndRow(std::optional<int> round, absl::string_view role, std::optional<double> place_held,
-            std::optional<int> pareto_layer, Row& row) {
+            std::optional<int> pareto_layer, const std::string& choice, Row& row) {
   row.Number(round.has_value() ? std::optional<double>(*round) : std::nullopt);
   row.Text(role);
   row.Number(place_held);
   row.Number(pareto_layer.has_value() ? std::optional<double>(*pareto_layer) : std::nullopt);
+  row.Text(choice);
 }
 
 std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
@@ -84,7 +85,7 @@ std::string MixLine(const Ranking& ranking, const RankedIntervention& one) {
   row.Number(one.error);
   row.Text(one.reason);
   EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", one.place_held,
-         one.pareto_layer, row);
+         one.pareto_layer, one.choice, row);
   return row.Line();
 }
 
@@ -108,12 +109,12 @@ std::string PointLine(const Ranking& ranking, const RankedIntervention& one,
   row.Number(point.error);
   row.Text(point.reason);
   EndRow(one.accepted_round, one.accepted_round.has_value() ? "accepted" : "", one.place_held,
-         one.pareto_layer, row);
+         one.pareto_layer, point.choice, row);
   return row.Line();
 }
 
 // A figure of a round or of the stack, which is of the mix and of nothing else.
-std::string RoundLine(const Ranking& ranking, const std::string& id,
+std::string RoundLine(const Ranking& ranking, const std::string& id, const std::string& choice,
                       const std::optional<SpeedupFigure>& figure, Standing standing,
                       std::optional<Effect> effect, const std::string& reason,
                       std::optional<int> round, absl::string_view role) {
@@ -135,7 +136,7 @@ std::string RoundLine(const Ranking& ranking, const std::string& id,
     row.Text("");
   }
   row.Text(reason);
-  EndRow(round, role, std::nullopt, std::nullopt, row);
+  EndRow(round, role, std::nullopt, std::nullopt, choice, row);
   return row.Line();
 }
 
@@ -145,8 +146,8 @@ std::string RoundLines(const Ranking& ranking) {
     for (const RoundEntry& one : round.interventions) {
       const char* const role =
           one.is_accepted ? "accepted" : (one.selected_on.has_value() ? "confirm" : "compare");
-      out += RoundLine(ranking, one.id, one.mix, one.standing, one.effect, one.reason, round.round,
-                       role);
+      out += RoundLine(ranking, one.id, one.choice, one.mix, one.standing, one.effect, one.reason,
+                       round.round, role);
     }
   }
   if (ranking.stack.has_value()) {
@@ -154,12 +155,12 @@ std::string RoundLines(const Ranking& ranking) {
     const auto standing = [](const std::optional<SpeedupFigure>& figure) {
       return figure.has_value() ? Standing::kMeasured : Standing::kNotRun;
     };
-    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), stack.mix, standing(stack.mix),
+    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), "", stack.mix, standing(stack.mix),
                      stack.effect, stack.reason, std::nullopt, "stack");
-    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), stack.interaction,
+    out += RoundLine(ranking, absl::StrJoin(stack.ids, "+"), "", stack.interaction,
                      standing(stack.interaction), std::nullopt, "", std::nullopt, "interaction");
     for (const LeftOutPart& part : stack.left_out) {
-      out += RoundLine(ranking, part.id, part.mix, standing(part.mix), part.effect, part.reason,
+      out += RoundLine(ranking, part.id, "", part.mix, standing(part.mix), part.effect, part.reason,
                        std::nullopt, "leave_one_out");
     }
   }

@@ -55,7 +55,7 @@ Section RoundsSection(const Ranking& ranking) {
     for (const RoundEntry& one : round.interventions) {
       section.table.rows.push_back(
           {{absl::StrCat(round.round), Tone::kMuted},
-           {one.id, one.is_accepted ? Tone::kStrong : Tone::kPlain},
+           {NameOf(one.id, one.choice), one.is_accepted ? Tone::kStrong : Tone::kPlain},
            {OutcomeOf(round, one), one.is_accepted ? Tone::kGood : Tone::kMuted},
            Figure(one.mix, EffectTone(one.effect)),
            Figure(one.selected_on),

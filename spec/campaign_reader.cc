@@ -38,7 +38,9 @@ MeasureOptions ReadMeasure(const YamlValue& value, Diagnostics& diagnostics,
   reader.Optional("min_pairs", measure.min_pairs, IntegerIn(1, kMostPairs));
   reader.Optional("half_width", measure.half_width, FractionIn(kShareOfOne));
   reader.Optional("max_time", measure.max_time, ParseDuration);
-  reader.Optional("confidence", measure.confidence, FractionIn(kShareOfOne));
+  // Beyond it reports would round it to certainty.
+  reader.Optional("confidence", measure.confidence,
+                  FractionIn({.low = 0, .high = 0.9999, .low_exclusive = true}));
   reader.Optional("min_effect", measure.min_effect,
                   FractionIn({.low = 0, .high = 1, .high_exclusive = true}));
   reader.Optional("max_attempts", measure.max_attempts, IntegerIn(1, kMostLaunches));

@@ -14,9 +14,11 @@
 namespace lastflop {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::vector<std::string> Ids(const Ranking& ranking) {
   std::vector<std::string> ids;
@@ -240,6 +242,19 @@ TEST(MakeRankingTest, WarnsOfALargeDriftHoweverMuchSamplesScatter) {
   EXPECT_GT(*ranking.baseline[1].drift, 5);
   EXPECT_THAT(ranking.warnings,
               testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
+}
+
+TEST(MakeRankingTest, ASwitchThatIsProvenNowhereHasNoIntervalOfCertainty) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("maybe", 1.02, 1.02, /*noise=*/0.2);
+  builder.last().switchable = Switchable::kPerBatch;
+  const Ranking ranking = MakeRanking(builder.results());
+  const RankedIntervention& maybe = Find(ranking, "maybe");
+  ASSERT_EQ(maybe.effect, Effect::kUndecided);
+  EXPECT_EQ(maybe.mix->estimate, 1);
+  EXPECT_FALSE(maybe.mix->low.has_value());
+  EXPECT_EQ(maybe.mix->num_launches, 3);
+  EXPECT_FALSE(maybe.gain->low.has_value());
 }
 
 TEST(MakeRankingTest, WarnsOfAHostThatOthersUsedToo) {

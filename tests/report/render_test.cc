@@ -186,6 +186,17 @@ TEST(RenderTest, PrintsPriorsBesideWhatWasMeasured) {
   EXPECT_NE(text.find("their blog"), std::string::npos);
 }
 
+TEST(RenderTest, NamesTheValueThatASweepsFiguresAreOf) {
+  Ranking ranking = ExampleRanking();
+  RankedIntervention& swept = ranking.interventions.front();
+  swept.choice = "moe.kernel=grouped";
+  const std::string name = swept.id + " (moe.kernel=grouped)";
+  EXPECT_THAT(RenderTable(ranking, /*color=*/false, /*width=*/200), HasSubstr(name));
+  EXPECT_THAT(RenderMarkdown(ranking), HasSubstr(name));
+  EXPECT_THAT(RenderHtml(ranking, ""), HasSubstr(name));
+  EXPECT_EQ(ParseCsv(RenderCsv(ranking))[1].back(), "moe.kernel=grouped");
+}
+
 TEST(RenderTest, ExportsEverySampleOfEveryAttempt) {
   const std::string text = ExportJson(ExampleRanking(), ExampleResults());
   ExpectGolden("export.json", text);
