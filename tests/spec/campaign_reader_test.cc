@@ -187,7 +187,7 @@ TEST(CampaignReaderTest, RefusesNumbersThatCouldMeanTwoThings) {
       {"max_time: 3s", "max_time: 3 parsecs", "c.yaml:18:67: measure.max_time: ", "250ms"},
       {"min_pairs: 30", "min_pairs: 0", "c.yaml:18:35: measure.min_pairs: ", "from 1"},
       {"launches: 3", "launches: 0", "c.yaml:18:21: measure.launches: ", "from 1"},
-      {"confidence: 0.95", "confidence: 1", "c.yaml:18:83: measure.confidence: ", "< 1"},
+      {"confidence: 0.95", "confidence: 1", "c.yaml:18:83: measure.confidence: ", "<= 0.9999"},
       {"effort: 3w", "effort: 3y", "c.yaml:19:18: budget.effort: ", "3w (5 d a week)"},
       {"max_error: 0", "max_error: -0.1", "c.yaml:19:43: budget.max_error: ", ">= 0"},
       {"gpu_hours: 50000", "gpu_hours: 0", "c.yaml:20:24: economics.gpu_hours: ", "> 0"},
