@@ -70,8 +70,8 @@ struct Failure {
   int rank = -1;  // The rank that caused it, -1 when none did alone.
 };
 
-// AttemptResult::environment: the share of the host's processors that others than the gang took while
-// it was timed, 0 to 1.
+// AttemptResult::environment: the share of the host's processors that others than the gang took
+// while it was timed, 0 to 1.
 inline constexpr char kCpuShareElsewhere[] = "cpu_share_elsewhere";
 
 // What one attempt (one trial, one launch, one gang) gives.

@@ -14,9 +14,9 @@ struct CpuSeconds {
 // From /proc; absent where that cannot be read.
 std::optional<CpuSeconds> ReadCpuSeconds();
 
-// The share of the host's processors, 0 to 1, that others than `own` took between two readings: `own`
-// is what all ranks of a gang on the host took. Absent for less than 0.2 s on every processor, in
-// which the kernel's ticks of 10 ms say too little.
+// The share of the host's processors, 0 to 1, that others than `own` took between two readings:
+// `own` is what all ranks of a gang on the host took. Absent for less than 0.2 s on every
+// processor, in which the kernel's ticks of 10 ms say too little.
 std::optional<double> ShareElsewhere(const CpuSeconds& before, const CpuSeconds& after, double own);
 
 }  // namespace lastflop
