@@ -59,11 +59,11 @@ absl::StatusOr<SubmitAnswer> Coordinator::Submit(Submission submission) {
       [submission = std::move(submission)](Engine& engine) { return engine.Submit(submission); });
 }
 
-absl::StatusOr<int> Coordinator::Cancel(std::string campaign_id) {
+absl::StatusOr<int> Coordinator::Cancel(const std::string& campaign_id) {
   return Call<int>([campaign_id](Engine& engine) { return engine.Cancel(campaign_id); });
 }
 
-absl::StatusOr<int> Coordinator::Resume(std::string campaign_id) {
+absl::StatusOr<int> Coordinator::Resume(const std::string& campaign_id) {
   return Call<int>([campaign_id](Engine& engine) { return engine.Resume(campaign_id); });
 }
 

@@ -42,8 +42,8 @@ class Coordinator {
 
   // As Engine; they return when it is stored. Unavailable: the coordinator is stopping.
   absl::StatusOr<SubmitAnswer> Submit(Submission submission);
-  absl::StatusOr<int> Cancel(std::string campaign_id);
-  absl::StatusOr<int> Resume(std::string campaign_id);
+  absl::StatusOr<int> Cancel(const std::string& campaign_id);
+  absl::StatusOr<int> Resume(const std::string& campaign_id);
   // As of the last turn; waits for nobody.
   std::vector<WorkerView> Workers() const;
 
