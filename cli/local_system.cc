@@ -133,7 +133,7 @@ absl::Status LocalSystem::StartWorkers(const std::string& directory) {
       arguments.insert(arguments.end(), {"--plugin", plugin});
     }
     LASTFLOP_ASSIGN_OR_RETURN(std::unique_ptr<ChildProgram> worker,
-                              ChildProgram::Start(std::move(arguments), LogFile(name)));
+                              ChildProgram::Start(arguments, LogFile(name)));
     workers_.push_back(std::move(worker));
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "planner/context.h"
 #include "planner/judge_rounds.h"
 #include "planner/leave_out.h"
 #include "planner/pool.h"
