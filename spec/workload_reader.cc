@@ -20,8 +20,8 @@ namespace {
 // Sizes that fit any machine and whose products fit 64 bits.
 constexpr int64_t kMostSequences = 10'000'000;
 constexpr int64_t kMostTokens = 100'000'000;
-// What three shares written with three digits may miss of 1.
 constexpr size_t kMostPoints = 2000;
+// What three shares written with three digits may miss of 1.
 constexpr double kShareSlack = 1.001e-3;
 
 Routing ReadRouting(const YamlValue& value, const std::string& path, const Routing& base,
