@@ -106,15 +106,8 @@ void Compare(RankingContext& context) {
 }  // namespace
 
 BaselinePoint NameBaselinePoint(const Campaign& campaign, int point_index) {
-  const Point& asked = campaign.points[static_cast<size_t>(point_index)];
   BaselinePoint point;
-  point.point_index = point_index;
-  point.label = asked.Label();
-  point.phase = asked.phase;
-  point.batch = asked.batch;
-  point.context = asked.context;
-  point.time_share = asked.time_share;
-  point.routing = asked.routing.LabelWithSeed();
+  NamePoint(campaign, point_index, point);
   return point;
 }
 

@@ -45,6 +45,19 @@ struct RankingContext {
   const Campaign& campaign() const { return results.campaign; }
 };
 
+// Sets which point a BaselinePoint or a PointResult is of.
+template <typename T>
+void NamePoint(const Campaign& campaign, int point_index, T& point) {
+  const Point& asked = campaign.points[static_cast<size_t>(point_index)];
+  point.point_index = point_index;
+  point.label = asked.Label();
+  point.phase = asked.phase;
+  point.batch = asked.batch;
+  point.context = asked.context;
+  point.time_share = asked.time_share;
+  point.routing = asked.routing.LabelWithSeed();
+}
+
 // Which point it is, without a figure.
 BaselinePoint NameBaselinePoint(const Campaign& campaign, int point_index);
 

@@ -139,14 +139,7 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
   const Comparison& comparison = context.comparisons[intervention_index][at];
   JudgedPoint judged;
   PointResult& result = judged.result;
-  const Point& asked = context.campaign().points[at];
-  result.point_index = point_index;
-  result.label = asked.Label();
-  result.phase = asked.phase;
-  result.batch = asked.batch;
-  result.context = asked.context;
-  result.time_share = asked.time_share;
-  result.routing = asked.routing.LabelWithSeed();
+  NamePoint(context.campaign(), point_index, result);
   judged.trial = chosen.trial;
   result.patch = PatchOf(intervention, chosen.choice);
   if (chosen.trial == nullptr) {
