@@ -78,11 +78,35 @@ void Note(int fd, absl::string_view text) {
   }
 }
 
+// Opens or makes a file that every user may lock. Another user's is opened and never made anew,
+// which a sticky folder refuses (fs.protected_regular); reading is enough to lock it. Negative:
+// errno says why.
+int OpenForAll(const std::string& path) {
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
+  int fd = open(path.c_str(), O_RDWR | kFlags);
+  if (fd < 0 && errno == EACCES) {
+    return open(path.c_str(), O_RDONLY | kFlags);
+  }
+  if (fd >= 0 || errno != ENOENT) {
+    return fd;
+  }
+  fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, 0666);
+  if (fd < 0 && errno == EEXIST) {
+    return open(path.c_str(), O_RDONLY | kFlags);  // Another process was first.
+  }
+  if (fd >= 0) {
+    fchmod(fd, 0666);  // Whatever the umask.
+  }
+  return fd;
+}
+
 }  // namespace
 
 std::string LockFolder() {
-  std::string folder = absl::StrCat("/tmp/lastflop-", getuid());
-  mkdir(folder.c_str(), 0700);
+  std::string folder = "/tmp/lastflop-locks";
+  if (mkdir(folder.c_str(), 01777) == 0) {
+    chmod(folder.c_str(), 01777);
+  }
   return folder;
 }
 
@@ -90,7 +114,7 @@ std::string DeviceLock::PathFor(const std::string& device) { return FileOf(devic
 
 absl::StatusOr<DeviceLock> DeviceLock::Open(const std::string& device, const std::string& folder) {
   const std::string path = FileOf(device, folder);
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int fd = OpenForAll(path);
   if (fd < 0) {
     return absl::InternalError(
         absl::StrCat("opening the device lock ", path, ": ", std::strerror(errno)));

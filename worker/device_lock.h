@@ -11,10 +11,10 @@ namespace lastflop {
 // Several hold a shared lock at a time, one an exclusive one.
 enum class LockMode { kShared, kExclusive };
 
-// Where the lock files of this user's processes are; made when it is not there.
+// Where the lock files of this host are, for all its users; made when it is not there.
 std::string LockFolder();
 
-// A hold of one device of this host among all processes of this user, also those of a stopped
+// A hold of one device of this host among all processes, also those of another user or of a stopped
 // worker. Released when the object or its process ends, however it ends. Move-only.
 class DeviceLock {
  public:

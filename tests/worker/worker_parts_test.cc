@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
@@ -73,6 +74,24 @@ TEST(DeviceLockTest, KeepsASecondHolderOutAndNamesTheFirst) {
   }
   EXPECT_TRUE(DeviceLock::Acquire(device, milliseconds(0)).ok());
   unlink(DeviceLock::PathFor(device).c_str());
+}
+
+TEST(DeviceLockTest, IsForEveryUserOfTheHostWhateverTheUmask) {
+  const std::string device = absl::StrCat("test:shared-", getpid());
+  const std::string path = DeviceLock::PathFor(device);
+  const mode_t umask_before = umask(077);
+  EXPECT_TRUE(DeviceLock::Acquire(device, milliseconds(0)).ok());
+  umask(umask_before);
+  struct stat file = {};
+  ASSERT_EQ(stat(path.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0666U);
+  ASSERT_EQ(stat(LockFolder().c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 07777, 01777U);
+  EXPECT_TRUE(DeviceLock::Acquire(device, milliseconds(0)).ok()) << "a file that is there";
+  unlink(path.c_str());
+  ASSERT_EQ(symlink("/tmp/lastflop-nowhere", path.c_str()), 0);
+  EXPECT_FALSE(DeviceLock::Acquire(device, milliseconds(0)).ok()) << "no link is followed";
+  unlink(path.c_str());
 }
 
 TEST(MessagePipeTest, CarriesMessagesOfAnySize) {
