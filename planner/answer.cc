@@ -42,8 +42,28 @@ std::string SpeedupText(const SpeedupFigure& figure) {
   return FigureText(figure.estimate, figure.low, figure.high);
 }
 
+// The first point of the mix that the baseline has no result at, now that nothing more runs; ""
+// when there is none.
+std::string MissingPoint(const Ranking& ranking) {
+  if (ranking.state != CampaignState::kDone && ranking.state != CampaignState::kBaselineFailed) {
+    return "";
+  }
+  for (const BaselinePoint& point : ranking.baseline) {
+    if (point.time_share > 0 && !point.step_us.has_value()) {
+      return absl::StrCat("the baseline has no result at ", point.label, " (",
+                          point.reason.empty() ? ToWord(point.standing) : point.reason, ")");
+    }
+  }
+  return "";
+}
+
 // Of what is settled, how; of what may still run, that there is no answer yet.
 std::string NothingPlaced(const Ranking& ranking) {
+  if (const std::string missing = MissingPoint(ranking); !missing.empty()) {
+    return absl::StrCat(
+        "No answer over the whole mix: ", missing,
+        ", so nothing compares with it there; the other points stand by themselves.");
+  }
   std::map<Standing, int> by_standing;
   for (const RankedIntervention& one : ranking.interventions) {
     ++by_standing[one.standing];

@@ -1,6 +1,7 @@
 #include "planner/economics.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lastflop {
 
@@ -15,6 +16,18 @@ double ChanceOfSuccess(Risk risk) {
   }
   return 0;
 }
+
+namespace {
+
+// Below it an interval says nothing about the speedup, and hours lost would run to any number.
+constexpr double kLeastSpeedup = 0.001;
+
+bool HasEnds(const SpeedupFigure& figure) {
+  return figure.low.has_value() && figure.high.has_value() && *figure.low >= kLeastSpeedup &&
+         std::isfinite(*figure.high);
+}
+
+}  // namespace
 
 double CostGpuHours(const Effort& effort, const Economics& economics) {
   return effort.likely_hours * economics.engineer_hour_in_gpu_hours;
@@ -31,7 +44,7 @@ std::optional<Gain> NetGain(const SpeedupFigure& figure, double counted, const E
   Gain gain;
   gain.net_gpu_hours =
       *economics.gpu_hours * ExpectedSaving(counted, chance) - CostGpuHours(effort, economics);
-  if (figure.low.has_value() && figure.high.has_value()) {
+  if (HasEnds(figure)) {
     // An unproven speedup counts as 1, which may lie just outside its interval.
     const double low = std::min(*figure.low, counted);
     const double high = std::max(*figure.high, counted);

@@ -14,11 +14,13 @@
 namespace lastflop {
 namespace {
 
-// Absent when some point that counts has no prediction.
+// Absent when some point that counts has no prediction, and for what is on at no point: its 1.000x
+// would be no prediction.
 std::optional<SpeedupFigure> PredictMix(const SweepChoice& choice, const RankedIntervention& ranked,
                                         CampaignPredictor& predictor,
                                         std::set<std::string>& notes) {
   std::vector<MixPart> parts;
+  bool is_on = false;
   for (const PointResult& point : ranked.points) {
     const auto index = static_cast<size_t>(point.point_index);
     const PooledTrial* trial = choice.points[index].trial;
@@ -26,6 +28,7 @@ std::optional<SpeedupFigure> PredictMix(const SweepChoice& choice, const RankedI
       parts.push_back({point.time_share, UnchangedSpeedup()});
       continue;
     }
+    is_on = true;
     const PredictedTrial predicted = predictor.Compare(trial->trial->spec);
     if (!predicted.speedup.has_value()) {
       return std::nullopt;
@@ -35,7 +38,7 @@ std::optional<SpeedupFigure> PredictMix(const SweepChoice& choice, const RankedI
     }
     parts.push_back({point.time_share, *predicted.speedup});
   }
-  return MixSpeedup(parts);
+  return is_on ? MixSpeedup(parts) : std::nullopt;
 }
 
 const SweepChoice* ChoiceOfRanked(const RankingContext& context, const std::string& id) {

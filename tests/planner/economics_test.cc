@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <utility>
+
 #include "planner/accuracy.h"
 #include "planner/mix.h"
 
@@ -38,6 +41,17 @@ TEST(NetGainTest, CostsItsEffortWhenNothingIsProven) {
   EXPECT_GE(*gain->high, gain->net_gpu_hours);
   EXPECT_FALSE(
       BreakEvenGpuHours(1, kThreeDays, ChanceOfSuccess(Risk::kLow), economics).has_value());
+}
+
+TEST(NetGainTest, HasNoEndsWhereTheIntervalSaysNothing) {
+  const Economics economics{.gpu_hours = 50000, .engineer_hour_in_gpu_hours = 40};
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto& [low, high] : {std::pair(1e-60, 1e60), std::pair(0.5, infinity)}) {
+    const auto gain = NetGain(Figure(1.1, low, high), 1, kThreeDays, 0.8, economics);
+    EXPECT_FALSE(gain->low.has_value()) << low;
+    EXPECT_FALSE(gain->high.has_value()) << high;
+    EXPECT_DOUBLE_EQ(gain->net_gpu_hours, -960);
+  }
 }
 
 TEST(NetGainTest, IsNotAvailableWithoutGpuHours) {

@@ -46,6 +46,19 @@ TEST_F(PredictMeasuredTest, StandsBesideTheMeasurementWithItsError) {
   EXPECT_THAT(ranking.assumptions, Contains(HasSubstr("predicted speedups are the cost model's")));
 }
 
+TEST_F(PredictMeasuredTest, PredictsNothingOfWhatIsOnNowhere) {
+  CampaignBuilder& builder = builder_;
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    for (PairSample& sample : attempt.result.samples) {
+      sample.pair.variant_us = 1.3 * sample.pair.baseline_us;
+    }
+  }
+  builder.last().switchable = Switchable::kPerBatch;
+  const RankedIntervention experts = Find(MakeRanking(builder.results()), "experts");
+  EXPECT_FALSE(experts.points[0].enabled);
+  EXPECT_FALSE(experts.predicted_speedup.has_value());
+}
+
 TEST_F(PredictMeasuredTest, PredictsNothingWithoutABandwidthAndNothingWarm) {
   builder_.results().campaign.measure.warm = true;
   EXPECT_FALSE(Find(MakeRanking(builder_.results()), "experts").predicted_speedup.has_value());
