@@ -11,6 +11,10 @@ struct Pair {
   double baseline_us = 0;
   double variant_us = 0;
   bool throttled = false;  // Either arm ran while the device was throttled.
+  // Which arm: both false beside `throttled` where that was not stored (a database of before schema
+  // 4, a worker of before these fields).
+  bool baseline_throttled = false;
+  bool variant_throttled = false;
 };
 
 }  // namespace lastflop

@@ -21,8 +21,8 @@ constexpr absl::string_view kInsertResult = R"sql(
 constexpr absl::string_view kInsertSample = R"sql(
     INSERT INTO samples (attempt_id, sample_index, launch, draw, baseline_us, variant_us,
                          variant_first, throttled, baseline_wait_us, variant_wait_us,
-                         unique_experts, imbalance)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12))sql";
+                         unique_experts, imbalance, baseline_throttled, variant_throttled)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14))sql";
 
 constexpr absl::string_view kInsertCheck = R"sql(
     INSERT INTO checks (attempt_id, moment, ok, max_error, tolerance, error_to_baseline,
@@ -41,7 +41,7 @@ constexpr absl::string_view kSelectResult = R"sql(
 
 constexpr absl::string_view kSelectSamples = R"sql(
     SELECT launch, draw, baseline_us, variant_us, variant_first, throttled, baseline_wait_us,
-           variant_wait_us, unique_experts, imbalance
+           variant_wait_us, unique_experts, imbalance, baseline_throttled, variant_throttled
       FROM samples WHERE attempt_id = ?1 ORDER BY sample_index)sql";
 
 constexpr absl::string_view kSelectChecks = R"sql(
@@ -88,7 +88,9 @@ absl::Status InsertSamples(Database& database, const AttemptResult& result) {
         .Bind(sample.baseline_wait_us)
         .Bind(sample.variant_wait_us)
         .Bind(sample.unique_experts)
-        .Bind(sample.imbalance);
+        .Bind(sample.imbalance)
+        .Bind(sample.pair.baseline_throttled)
+        .Bind(sample.pair.variant_throttled);
     LASTFLOP_RETURN_IF_ERROR(statement.Run().status());
   }
   return absl::OkStatus();
@@ -134,7 +136,9 @@ absl::Status ReadSamples(Database& database, AttemptResult& result) {
                                        .draw = rows.Integer(1),
                                        .baseline_us = rows.Real(2),
                                        .variant_us = rows.Real(3),
-                                       .throttled = rows.Boolean(5)},
+                                       .throttled = rows.Boolean(5),
+                                       .baseline_throttled = rows.Boolean(10),
+                                       .variant_throttled = rows.Boolean(11)},
                               .variant_first = rows.Boolean(4),
                               .baseline_wait_us = rows.Real(6),
                               .variant_wait_us = rows.Real(7),

@@ -4,9 +4,11 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "stats/estimate.h"
 
 namespace lastflop {
 namespace {
@@ -114,20 +116,18 @@ class Sweep {
       if (!IsMeasured(trial)) {
         continue;
       }
-      double baseline_us = 0;
-      double variant_us = 0;
+      std::vector<Pair> pairs;
       for (size_t i = 0; i < trial->pairs.size(); ++i) {
-        const Pair& pair = trial->pairs[i];
-        if (!pair.throttled && FoldOf(pair, i) != left_out) {
-          baseline_us += pair.baseline_us;
-          variant_us += pair.variant_us;
+        if (FoldOf(trial->pairs[i], i) != left_out) {
+          pairs.push_back(trial->pairs[i]);
         }
       }
-      if (baseline_us > 0) {
+      const std::optional<MeanTimes> means = MeanTimesOf(pairs);
+      if (means.has_value() && means->baseline_us > 0) {
         // A point without a share of the time still needs its value.
         const double share = range.end - range.begin == 1 ? 1 : points_[point].time_share;
         merit.share += share;
-        merit.time += share * variant_us / baseline_us;
+        merit.time += share * means->variant_us / means->baseline_us;
       }
     }
     return merit;

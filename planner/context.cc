@@ -48,7 +48,7 @@ void AddFigures(const PooledTrial& trial, const Campaign& campaign, BaselinePoin
     return;
   }
   // Both arms are the baseline.
-  point.step_us = (estimate->baseline_mean_us + estimate->variant_mean_us) / 2;
+  point.step_us = StepMicros({estimate->baseline_mean_us, estimate->variant_mean_us});
   point.tokens_per_s = TokensPerStep(trial.trial->spec.baseline, asked) / *point.step_us * 1e6;
   point.noise = estimate->noise;
   point.detectable_effect = estimate->min_detectable_effect;

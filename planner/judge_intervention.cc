@@ -43,6 +43,9 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
   result.detectable_effect = estimate.min_detectable_effect;
   result.converged = estimate.converged;
   result.throttled_share = estimate.throttled_share;
+  result.baseline_throttled_share = estimate.throttle.baseline;
+  result.variant_throttled_share = estimate.throttle.variant;
+  result.is_power_limited = estimate.throttle.is_power_limited;
   // Both arms' times are of the baseline's output (common/trial.h, PairSample).
   const Point& asked = context.campaign().points[static_cast<size_t>(result.point_index)];
   const double tokens = TokensPerStep(judged.trial->trial->spec.baseline, asked);
@@ -62,6 +65,13 @@ void SetFigures(const RankingContext& context, const Comparison& comparison, Jud
   if (estimate.is_over_throttle_cap) {
     absl::StrAppend(&result.reason, result.reason.empty() ? "" : "; ",
                     "measured while throttled: too many pairs to drop");
+  }
+  if (result.is_power_limited) {
+    absl::StrAppendFormat(&result.reason,
+                          "%spower-limited: the baseline throttles in %.0f%% of its steps, this "
+                          "in %.0f%%",
+                          result.reason.empty() ? "" : "; ", 100 * *result.baseline_throttled_share,
+                          100 * *result.variant_throttled_share);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "planner/claim.h"
 #include "planner/mix.h"
 #include "planner/rounds.h"
+#include "stats/estimate.h"
 
 namespace lastflop {
 namespace {
@@ -26,17 +27,16 @@ bool IsAccepted(const AttemptRecord& attempt, const TrialRecord& trial) {
          !attempt.result.failure.has_value();
 }
 
-// Mean time of the baseline's samples; 0 without any.
+// Mean time of a step of the baseline, whose trial has it in both arms; 0 without samples.
 double BaselineMicros(const std::vector<const AttemptResult*>& attempts) {
-  double sum_us = 0;
-  double num_samples = 0;
+  std::vector<Pair> pairs;
   for (const AttemptResult* attempt : attempts) {
     for (const PairSample& sample : attempt->samples) {
-      sum_us += sample.pair.baseline_us;
-      num_samples += 1;
+      pairs.push_back(sample.pair);
     }
   }
-  return num_samples > 0 ? sum_us / num_samples : 0;
+  const std::optional<MeanTimes> means = MeanTimesOf(pairs);
+  return means.has_value() ? StepMicros(*means) : 0;
 }
 
 // The measured breakdown of the round's baseline at each point.

@@ -66,7 +66,11 @@ struct PointResult {
   std::optional<double> detectable_effect;  // Relative, at the samples taken.
   bool converged = false;                   // The asked half width was reached before max_time.
   std::optional<double> throttled_share;    // Of all pairs; dropped up to a fifth.
-  std::optional<double> error;              // Lossy: relative output error to the baseline.
+  // Of all samples of an arm. Absent where it was not stored which arm throttled.
+  std::optional<double> baseline_throttled_share;
+  std::optional<double> variant_throttled_share;
+  bool is_power_limited = false;  // The arms throttle differently beyond chance: stats/throttle.h.
+  std::optional<double> error;    // Lossy: relative output error to the baseline.
   std::optional<double> changed_routes;
   Fidelity fidelity = Fidelity::kFull;
   bool enabled = true;  // per_batch: whether the intervention is on at this point in the mix.

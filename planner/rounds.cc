@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "planner/trial_speedups.h"
+
 namespace lastflop {
 namespace {
 
@@ -52,34 +54,6 @@ std::optional<AcceptedIntervention> AcceptedInRound(const CampaignResults& resul
                            [](const auto& choice) { return choice.has_value(); });
       });
   return accepted == confirmed.rend() ? std::nullopt : std::optional(*accepted);
-}
-
-struct Sums {
-  double baseline_us = 0;
-  double variant_us = 0;
-};
-
-// Of the accepted attempts of confirmations, by trial.
-std::map<std::string, Sums> SumConfirmations(const CampaignResults& results) {
-  std::map<std::string, Sums> sums;
-  for (const TrialRecord& trial : results.trials) {
-    if (trial.spec.role == TrialRole::kConfirm) {
-      sums[trial.spec.trial_id] = {};
-    }
-  }
-  for (const AttemptRecord& attempt : results.attempts) {
-    const auto found = sums.find(attempt.result.trial_id);
-    if (found == sums.end() || !attempt.authoritative || attempt.result.failure.has_value()) {
-      continue;
-    }
-    for (const PairSample& sample : attempt.result.samples) {
-      if (!sample.pair.throttled) {
-        found->second.baseline_us += sample.pair.baseline_us;
-        found->second.variant_us += sample.pair.variant_us;
-      }
-    }
-  }
-  return sums;
 }
 
 // GPUs of the round's baseline over those of the campaign's.
@@ -171,7 +145,7 @@ RoundTime TimeOfRound(const CampaignResults& results, int round) {
   if (round <= 1 || !(total_before > 0)) {
     return time;
   }
-  const std::map<std::string, Sums> sums = SumConfirmations(results);
+  const std::map<std::string, double> speedups = TrialSpeedups(results);
   for (const AcceptedIntervention& accepted : AcceptedIn(results)) {
     for (const TrialRecord& trial : results.trials) {
       const TrialSpec& spec = trial.spec;
@@ -181,9 +155,9 @@ RoundTime TimeOfRound(const CampaignResults& results, int round) {
           !accepted.IsOn(point)) {
         continue;
       }
-      const Sums& sum = sums.at(spec.trial_id);
-      if (sum.baseline_us > 0 && sum.variant_us > 0) {
-        time.time_shares[point] *= sum.variant_us / sum.baseline_us;
+      const auto speedup = speedups.find(spec.trial_id);
+      if (speedup != speedups.end() && speedup->second > 0) {
+        time.time_shares[point] /= speedup->second;
       }
     }
   }

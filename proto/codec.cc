@@ -54,6 +54,8 @@ v1::PairSample ToProto(const PairSample& sample) {
   message.set_baseline_us(sample.pair.baseline_us);
   message.set_variant_us(sample.pair.variant_us);
   message.set_throttled(sample.pair.throttled);
+  message.set_baseline_throttled(sample.pair.baseline_throttled);
+  message.set_variant_throttled(sample.pair.variant_throttled);
   message.set_variant_first(sample.variant_first);
   message.set_baseline_wait_us(sample.baseline_wait_us);
   message.set_variant_wait_us(sample.variant_wait_us);
@@ -68,7 +70,10 @@ PairSample FromProto(const v1::PairSample& message, FiniteCheck& finite) {
   sample.pair.draw = message.draw();
   sample.pair.baseline_us = finite("baseline_us", message.baseline_us());
   sample.pair.variant_us = finite("variant_us", message.variant_us());
-  sample.pair.throttled = message.throttled();
+  sample.pair.baseline_throttled = message.baseline_throttled();
+  sample.pair.variant_throttled = message.variant_throttled();
+  sample.pair.throttled =
+      message.throttled() || message.baseline_throttled() || message.variant_throttled();
   sample.variant_first = message.variant_first();
   sample.baseline_wait_us = finite("baseline_wait_us", message.baseline_wait_us());
   sample.variant_wait_us = finite("variant_wait_us", message.variant_wait_us());

@@ -172,20 +172,37 @@ std::optional<double> MinDetectableEffect(const Uncertainty& uncertainty, double
   return std::isfinite(effect) ? std::optional(effect) : std::nullopt;
 }
 
+MeanTimes MeansOf(std::span<const Pair> weighed, int num_launches) {
+  return {.baseline_us = MeanUs(weighed, &Pair::baseline_us, num_launches),
+          .variant_us = MeanUs(weighed, &Pair::variant_us, num_launches)};
+}
+
+// A cap of 1 lets every pair be dropped; an estimate still needs one.
+std::span<const Pair> UsedOf(std::span<const Pair> pairs, const KeptPairs& kept) {
+  return kept.pairs.empty() ? pairs : std::span(kept.pairs);
+}
+
 }  // namespace
+
+std::optional<MeanTimes> MeanTimesOf(std::span<const Pair> pairs, double max_dropped_share) {
+  if (pairs.empty()) {
+    return std::nullopt;
+  }
+  const KeptPairs kept = DropThrottled(pairs, max_dropped_share);
+  const std::span<const Pair> used = UsedOf(pairs, kept);
+  return MeansOf(WeighLaunchesEqually(used), static_cast<int>(SumByLaunch(used).size()));
+}
 
 absl::StatusOr<Estimate> EstimateSpeedup(std::span<const Pair> pairs,
                                          const EstimateOptions& options) {
   LASTFLOP_RETURN_IF_ERROR(CheckOptions(options));
   LASTFLOP_RETURN_IF_ERROR(CheckPairs(pairs));
   const KeptPairs kept = DropThrottled(pairs, options.max_dropped_share);
-  // A cap of 1 lets every pair be dropped; an estimate still needs one.
-  const std::span<const Pair> used = kept.pairs.empty() ? pairs : std::span(kept.pairs);
+  const std::span<const Pair> used = UsedOf(pairs, kept);
 
   const std::vector<Pair> weighed = WeighLaunchesEqually(used);
   const auto num_launches = static_cast<int>(SumByLaunch(used).size());
-  const double baseline_mean_us = MeanUs(weighed, &Pair::baseline_us, num_launches);
-  const double variant_mean_us = MeanUs(weighed, &Pair::variant_us, num_launches);
+  const auto [baseline_mean_us, variant_mean_us] = MeansOf(weighed, num_launches);
   const std::vector<double> baseline_us = SortedTimes(used, &Pair::baseline_us);
   const std::vector<double> variant_us = SortedTimes(used, &Pair::variant_us);
   Estimate estimate{.speedup = baseline_mean_us / variant_mean_us,
@@ -201,6 +218,7 @@ absl::StatusOr<Estimate> EstimateSpeedup(std::span<const Pair> pairs,
                     .num_dropped_throttled = static_cast<int>(pairs.size() - used.size()),
                     .throttled_share = kept.throttled_share,
                     .is_over_throttle_cap = kept.is_over_cap || kept.pairs.empty(),
+                    .throttle = CompareThrottle(pairs),
                     .log_ratio = std::log(baseline_mean_us / variant_mean_us)};
   if (estimate.num_launches < 2) {
     return estimate;

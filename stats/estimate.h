@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "stats/pair.h"
+#include "stats/throttle.h"
 
 // From the pairs of one trial to its figures. docs/measuring.md has one formula per figure.
 namespace lastflop {
@@ -76,11 +77,27 @@ struct Estimate {
   int num_dropped_throttled = 0;
   double throttled_share = 0;         // Of all pairs, dropped or kept.
   bool is_over_throttle_cap = false;  // Throttled pairs were too many to drop.
+  ThrottleShares throttle{};          // Of each arm, over all pairs.
 
   // What multiplicity.h needs to judge the trial at another confidence.
   double log_ratio = 0;                      // Log of the speedup.
   std::optional<Uncertainty> uncertainty{};  // Absent with one launch.
 };
+
+struct MeanTimes {
+  double baseline_us = 0;
+  double variant_us = 0;
+};
+
+// Where both arms are the same plan: the mean of both.
+inline double StepMicros(const MeanTimes& means) {
+  return (means.baseline_us + means.variant_us) / 2;
+}
+
+// The means that an estimate of these pairs has: launches weigh the same, throttled pairs are
+// dropped up to the cap. Absent without pairs.
+std::optional<MeanTimes> MeanTimesOf(
+    std::span<const Pair> pairs, double max_dropped_share = EstimateOptions{}.max_dropped_share);
 
 // InvalidArgument: no pairs, a time that is not finite or not within [1e-6, 1e12] us (the message
 // names the pair), or an option out of its range.

@@ -65,4 +65,18 @@ ThrottleShares CompareThrottle(const ThrottleCount& baseline, const ThrottleCoun
   return shares;
 }
 
+ThrottleShares CompareThrottle(std::span<const Pair> pairs) {
+  const auto num_pairs = static_cast<int>(pairs.size());
+  ThrottleCount baseline{.num_samples = num_pairs};
+  ThrottleCount variant{.num_samples = num_pairs};
+  for (const Pair& pair : pairs) {
+    if (pair.throttled && !pair.baseline_throttled && !pair.variant_throttled) {
+      return {};
+    }
+    baseline.num_throttled += pair.baseline_throttled ? 1 : 0;
+    variant.num_throttled += pair.variant_throttled ? 1 : 0;
+  }
+  return CompareThrottle(baseline, variant);
+}
+
 }  // namespace lastflop

@@ -37,4 +37,7 @@ struct ThrottleShares {
 
 ThrottleShares CompareThrottle(const ThrottleCount& baseline, const ThrottleCount& variant);
 
+// Of all pairs. Absent when a throttled pair does not say which arm it was.
+ThrottleShares CompareThrottle(std::span<const Pair> pairs);
+
 }  // namespace lastflop

@@ -266,7 +266,9 @@ class AttemptRun {
                        .draw = draw,
                        .baseline_us = times.baseline_us,
                        .variant_us = times.variant_us,
-                       .throttled = of_baseline.throttled || of_variant.throttled};
+                       .throttled = of_baseline.throttled || of_variant.throttled,
+                       .baseline_throttled = of_baseline.throttled,
+                       .variant_throttled = of_variant.throttled};
     sample.variant_first = variant_first;
     sample.baseline_wait_us = of_baseline.wait_us;
     sample.variant_wait_us = of_variant.wait_us;

@@ -70,6 +70,8 @@ TEST(CampaignReaderTest, ReadsBackEverythingThatWasStored) {
   ASSERT_EQ(attempt.result.samples.size(), 3u);
   EXPECT_EQ(attempt.result.samples[2].pair.baseline_us, 12.5);
   EXPECT_TRUE(attempt.result.samples[2].pair.throttled);
+  EXPECT_FALSE(attempt.result.samples[2].pair.baseline_throttled);
+  EXPECT_TRUE(attempt.result.samples[2].pair.variant_throttled);
   EXPECT_TRUE(attempt.result.samples[1].variant_first);
   EXPECT_EQ(attempt.result.check_before.error_to_baseline, 0.3);
   EXPECT_EQ(attempt.result.check_after.detail, "layer 1");

@@ -46,6 +46,18 @@ TEST(ChooseTrialsTest, TakesEachPointsOwnValueWhenSwitchedPerBatch) {
   EXPECT_NEAR(tiles.mix->estimate, 1 / (0.25 / 1.3 + 0.75 / 1.2), 0.003);
 }
 
+TEST(ChooseTrialsTest, ChoosesAsWellWhereTheDeviceAlwaysThrottles) {
+  CampaignBuilder builder = Sweep(1.0, 1.0, 1.1, 1.2);
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    for (PairSample& sample : attempt.result.samples) {
+      sample.pair.throttled = true;
+    }
+  }
+  const RankedIntervention tiles = Find(MakeRanking(builder.results()), "tiles");
+  EXPECT_EQ(tiles.choice, "order=column");
+  EXPECT_NEAR(tiles.mix->estimate, 1 / (0.25 / 1.1 + 0.75 / 1.2), 0.003);
+}
+
 TEST(ChooseTrialsTest, ReportsNoWinnersCurse) {
   // Eight values that are all the baseline, with launches that differ by 3%: the best of them looks
   // faster on the launches that chose it. Over many campaigns what is reported must centre on 1.

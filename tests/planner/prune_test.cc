@@ -132,7 +132,7 @@ TEST_F(DecidePruningTest, SettlesNothingByABreakdownOfAnotherStep) {
   baseline.samples.assign(2, {});
   for (const auto& [timed_us, is_pruned] : {std::pair(9000.0, true), {6400.0, false}}) {
     for (PairSample& sample : baseline.samples) {
-      sample.pair.baseline_us = timed_us;
+      sample.pair.baseline_us = sample.pair.variant_us = timed_us;
     }
     const PruneDecision decision = DecidePruning(results_);
     EXPECT_EQ(!decision.trials.empty(), is_pruned) << timed_us;

@@ -141,6 +141,22 @@ TEST(MakeRankingTest, GivesNoSpeedupWithoutABaseline) {
   EXPECT_THAT(ranking.answer, HasSubstr("No answer: the baseline has no result"));
 }
 
+TEST(MakeRankingTest, NamesThePointWithoutABaselineInTheAnswer) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("faster", 1.5, 1.5);
+  for (TrialRecord& trial : builder.results().trials) {
+    if (trial.spec.intervention_id == kBaselineId && trial.spec.point_index == 1) {
+      trial.state = TrialState::kFailed;
+      trial.reason = "does not fit";
+    }
+  }
+  const Ranking ranking = MakeRanking(builder.results());
+  EXPECT_THAT(ranking.answer, HasSubstr("No answer over the whole mix: the baseline has no result "
+                                        "at decode b64"));
+  EXPECT_THAT(ranking.answer, HasSubstr("does not fit"));
+  EXPECT_TRUE(Find(ranking, "faster").points[0].speedup.has_value());
+}
+
 TEST(MakeRankingTest, MakesTheTotalNotAvailableWhereAPointHasNoResultAndSaysOverWhichShare) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("half", 1.3, 1.3);
@@ -356,6 +372,27 @@ TEST(MakeRankingTest, GivesTheThrottledShareOfAllPairsWhetherDroppedOrNot) {
   };
   EXPECT_NEAR(throttle(12), 1.0 / 12, 1e-9) << "dropped";
   EXPECT_NEAR(throttle(2), 0.5, 1e-9) << "too many to drop";
+}
+
+TEST(MakeRankingTest, CallsATrialPowerLimitedWhoseArmsThrottleDifferently) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("one", 1.2, 1.2);
+  const auto throttle = [&builder](bool is_baseline_too) {
+    for (AttemptRecord& attempt : builder.results().attempts) {
+      for (PairSample& sample : attempt.result.samples) {
+        sample.pair.throttled = sample.pair.variant_throttled = true;
+        sample.pair.baseline_throttled = is_baseline_too;
+      }
+    }
+    return Find(MakeRanking(builder.results()), "one").points[0];
+  };
+  const PointResult limited = throttle(false);
+  EXPECT_TRUE(limited.is_power_limited);
+  EXPECT_THAT(limited.reason, HasSubstr("power-limited: the baseline throttles in 0% of its steps, "
+                                        "this in 100%"));
+  const PointResult both = throttle(true);
+  EXPECT_FALSE(both.is_power_limited);
+  EXPECT_EQ(both.baseline_throttled_share, 1);
 }
 
 TEST(MakeRankingTest, WarnsOfAMachineWithoutAMemoryBandwidth) {

@@ -33,13 +33,17 @@ AttemptResult SomeResult() {
   result.attempt_id = "a1";
   result.trial_id = "t0001";
   result.launch = 2;
-  result.samples.push_back(
-      {.pair = {.launch = 2, .draw = 7, .baseline_us = 10.5, .variant_us = 9.25, .throttled = true},
-       .variant_first = true,
-       .baseline_wait_us = 0.5,
-       .variant_wait_us = 0.25,
-       .unique_experts = 59.5,
-       .imbalance = 1.25});
+  result.samples.push_back({.pair = {.launch = 2,
+                                     .draw = 7,
+                                     .baseline_us = 10.5,
+                                     .variant_us = 9.25,
+                                     .throttled = true,
+                                     .variant_throttled = true},
+                            .variant_first = true,
+                            .baseline_wait_us = 0.5,
+                            .variant_wait_us = 0.25,
+                            .unique_experts = 59.5,
+                            .imbalance = 1.25});
   result.check_before = {.ok = true, .max_error = 0.01, .tolerance = 0.02, .detail = "layer 0"};
   result.check_after = {.ok = false, .error_to_baseline = 0.1, .changed_routes = 0.2};
   result.breakdown.push_back(

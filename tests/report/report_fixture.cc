@@ -41,6 +41,8 @@ PointResult MeasuredPoint(int index, const SpeedupFigure& figure, Effect effect,
   point.detectable_effect = 0.008;
   point.converged = true;
   point.throttled_share = 0;
+  point.baseline_throttled_share = 0;
+  point.variant_throttled_share = 0;
   return point;
 }
 

@@ -181,6 +181,19 @@ TEST(EstimateSpeedupTest, DrawsSharedByAllLaunchesAreNotCountedThreeTimes) {
   EXPECT_GT(shared, 1.3 * EstimateSpeedup(fresh, {})->uncertainty->draw_standard_error);
 }
 
+TEST(MeanTimesOfTest, IsWhatTheEstimateOfTheSamePairsHas) {
+  std::vector<Pair> pairs = TwiceAsFast();
+  pairs.resize(25);  // Launches of unequal length.
+  pairs[3].throttled = true;
+  pairs[3].variant_us = 5000;
+  const auto estimate = EstimateSpeedup(pairs, {});
+  const auto means = MeanTimesOf(pairs);
+  ASSERT_TRUE(means.has_value());
+  EXPECT_DOUBLE_EQ(means->baseline_us, estimate->baseline_mean_us);
+  EXPECT_DOUBLE_EQ(means->variant_us, estimate->variant_mean_us);
+  EXPECT_FALSE(MeanTimesOf({}).has_value());
+}
+
 TEST(EstimateSpeedupTest, DropsThrottledPairsWhole) {
   std::vector<Pair> pairs = TwiceAsFast();
   pairs[3].throttled = true;

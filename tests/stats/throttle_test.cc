@@ -54,5 +54,26 @@ TEST(CompareThrottleTest, SharesAreAbsentWithoutSamples) {
   EXPECT_FALSE(shares.is_power_limited);
 }
 
+TEST(CompareThrottleTest, CountsEachArmOverAllPairs) {
+  std::vector<Pair> pairs = Pairs(10, 6);
+  for (int i = 0; i < 6; ++i) {
+    pairs[i].variant_throttled = true;
+  }
+  pairs[0].baseline_throttled = true;
+  const ThrottleShares shares = CompareThrottle(pairs);
+  EXPECT_DOUBLE_EQ(*shares.baseline, 0.1);
+  EXPECT_DOUBLE_EQ(*shares.variant, 0.6);
+  EXPECT_FALSE(shares.is_power_limited) << "1 of 10 against 6 of 10: p = 0.057";
+  pairs[6].throttled = pairs[6].variant_throttled = true;
+  EXPECT_TRUE(CompareThrottle(pairs).is_power_limited) << "1 of 10 against 7 of 10: p = 0.020";
+}
+
+TEST(CompareThrottleTest, SaysNothingWhereTheArmWasNotStored) {
+  const ThrottleShares shares = CompareThrottle(Pairs(10, 1));
+  EXPECT_FALSE(shares.baseline.has_value());
+  EXPECT_FALSE(shares.variant.has_value());
+  EXPECT_DOUBLE_EQ(*CompareThrottle(Pairs(10, 0)).variant, 0);
+}
+
 }  // namespace
 }  // namespace lastflop
