@@ -29,6 +29,10 @@ bool IsStickyCudaError(cudaError_t error) {
     case cudaErrorLaunchFailure:
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorExternalDevice:
       return true;
     default:
       return false;

@@ -12,7 +12,7 @@ namespace lastflop {
 absl::Status CudaStatus(cudaError_t error, absl::string_view doing);
 
 // Whether `error` leaves the process without a usable device: an illegal access, an assertion, a
-// launch that timed out.
+// launch that timed out, a fault of memory or of a link.
 bool IsStickyCudaError(cudaError_t error);
 
 // The error of the last launch, if it had one, and forgets it.
