@@ -8,17 +8,48 @@
 
 namespace lastflop {
 
-void CudaTelemetry::Range::Add(double value) {
+void TelemetrySummary::Range::Add(double value) {
   low = count == 0 ? value : std::min(low, value);
   high = count == 0 ? value : std::max(high, value);
   ++count;
 }
 
-std::string CudaTelemetry::Range::Text() const {
+std::string TelemetrySummary::Range::Text() const {
   if (count == 0) {
     return "n/a";
   }
   return low == high ? absl::StrFormat("%.0f", low) : absl::StrFormat("%.0f-%.0f", low, high);
+}
+
+void TelemetrySummary::Add(const GpuTelemetry& now) {
+  const auto add = [](Range& range, const auto& value) {
+    if (value.has_value()) {
+      range.Add(static_cast<double>(*value));
+    }
+  };
+  add(sm_clock_, now.sm_clock_mhz);
+  add(memory_clock_, now.memory_clock_mhz);
+  add(power_, now.power_w);
+  add(temperature_, now.temperature_c);
+  if (now.throttle_reasons.has_value()) {
+    seen_.throttle_reasons = seen_.throttle_reasons.value_or(0) | *now.throttle_reasons;
+    ++num_told_;
+    num_throttled_ += now.is_throttled() ? 1 : 0;
+  }
+  if (now.ecc_errors.has_value()) {
+    seen_.ecc_errors = now.ecc_errors;
+  }
+}
+
+std::map<std::string, std::string> TelemetrySummary::Texts() const {
+  return {
+      {"sm_clock_mhz", sm_clock_.Text()},
+      {"memory_clock_mhz", memory_clock_.Text()},
+      {"power_w", power_.Text()},
+      {"temperature_c", temperature_.Text()},
+      {"throttle_reasons", seen_.ThrottleText()},
+      {"throttled_steps", num_told_ == 0 ? "n/a" : absl::StrCat(num_throttled_, " of ", num_told_)},
+      {"ecc_uncorrected", seen_.ecc_errors.has_value() ? absl::StrCat(*seen_.ecc_errors) : "n/a"}};
 }
 
 CudaTelemetry::CudaTelemetry(const std::string& uuid) {
@@ -36,31 +67,14 @@ CudaTelemetry::CudaTelemetry(const std::string& uuid) {
   gpu_ = *gpu;
 }
 
-void CudaTelemetry::Start() {
-  sm_clock_ = memory_clock_ = power_ = temperature_ = Range{};
-  reasons_ = 0;
-  throttled_ = 0;
-  samples_ = 0;
-}
+void CudaTelemetry::Start() { summary_ = TelemetrySummary(); }
 
 bool CudaTelemetry::Sample() {
   if (nvml_ == nullptr) {
     return false;
   }
   const GpuTelemetry now = nvml_->Read(gpu_);
-  const auto add = [](Range& range, const auto& value) {
-    if (value.has_value()) {
-      range.Add(static_cast<double>(*value));
-    }
-  };
-  add(sm_clock_, now.sm_clock_mhz);
-  add(memory_clock_, now.memory_clock_mhz);
-  add(power_, now.power_w);
-  add(temperature_, now.temperature_c);
-  reasons_ |= now.throttle_reasons.value_or(0);
-  ecc_errors_ = now.ecc_errors.value_or(0);
-  ++samples_;
-  throttled_ += now.is_throttled() ? 1 : 0;
+  summary_.Add(now);
   return now.is_throttled();
 }
 
@@ -68,16 +82,9 @@ std::map<std::string, std::string> CudaTelemetry::Summary() const {
   if (nvml_ == nullptr) {
     return {{"telemetry", absl::StrCat("n/a: ", absence_)}};
   }
-  GpuTelemetry seen;
-  seen.throttle_reasons = reasons_;
-  return {{"driver", nvml_->driver_version()},
-          {"sm_clock_mhz", sm_clock_.Text()},
-          {"memory_clock_mhz", memory_clock_.Text()},
-          {"power_w", power_.Text()},
-          {"temperature_c", temperature_.Text()},
-          {"throttle_reasons", seen.ThrottleText()},
-          {"throttled_steps", absl::StrCat(throttled_, " of ", samples_)},
-          {"ecc_uncorrected", absl::StrCat(ecc_errors_)}};
+  std::map<std::string, std::string> texts = summary_.Texts();
+  texts["driver"] = nvml_->driver_version();
+  return texts;
 }
 
 }  // namespace lastflop
