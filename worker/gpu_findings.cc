@@ -29,6 +29,23 @@ Finding Mode(const std::string& subject, const std::optional<bool>& value, bool 
           .spoils = is_bad ? spoils : ""};
 }
 
+// A GPU alone has no transfers that could be slow, but its machine is taken for one of its kind.
+Finding NvLink(const std::string& name, const GpuDescription& gpu, int num_gpus) {
+  if (gpu.nvlinks_up > 0) {
+    return {.severity = "ok",
+            .subject = name + " nvlink",
+            .found = absl::StrCat(gpu.nvlinks_up, " links up"),
+            .spoils = ""};
+  }
+  return {.severity = num_gpus > 1 ? "warning" : "ok",
+          .subject = name + " nvlink",
+          .found = "none seen",
+          .spoils = num_gpus > 1
+                        ? "collectives with this GPU run over PCIe: what they cost, and with it "
+                          "what parallelism and all-reduces gain, does not hold for NVLink"
+                        : "the cost model takes this machine's collectives for those of PCIe"};
+}
+
 Finding Pcie(const std::string& name, const GpuDescription& gpu) {
   if (!gpu.pcie_generation_max.has_value() || !gpu.pcie_width_max.has_value()) {
     return {.severity = "ok", .subject = name + " pcie", .found = "not known", .spoils = ""};
@@ -73,7 +90,8 @@ std::vector<Finding> Measured(int index, const GpuDescription& gpu, int num_gpus
 
 }  // namespace
 
-std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const GpuTelemetry& now) {
+std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const GpuTelemetry& now,
+                                   int num_gpus) {
   const std::string name = absl::StrCat("cuda:", index);
   std::vector<Finding> findings;
   findings.push_back({.severity = "ok",
@@ -82,11 +100,7 @@ std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const G
                                                static_cast<double>(gpu.memory_bytes) / kBytesPerGib,
                                                gpu.compute_major, gpu.compute_minor),
                       .spoils = ""});
-  findings.push_back(
-      {.severity = "ok",
-       .subject = name + " nvlink",
-       .found = gpu.nvlinks_up > 0 ? absl::StrCat(gpu.nvlinks_up, " links up") : "none seen",
-       .spoils = ""});
+  findings.push_back(NvLink(name, gpu, num_gpus));
   findings.push_back(Pcie(name, gpu));
   findings.push_back(Mode(name + " mig", gpu.mig, false,
                           "the device is a part of a GPU: floors and peaks of the whole do not "
@@ -132,7 +146,8 @@ std::vector<Finding> ExamineGpus() {
   }
   for (int gpu = 0; gpu < (*nvml)->num_gpus(); ++gpu) {
     const GpuDescription description = (*nvml)->Describe(gpu);
-    for (Finding& finding : FindingsOfGpu(gpu, description, (*nvml)->Read(gpu))) {
+    for (Finding& finding :
+         FindingsOfGpu(gpu, description, (*nvml)->Read(gpu), (*nvml)->num_gpus())) {
       findings.push_back(std::move(finding));
     }
     if (HasCudaBackend()) {

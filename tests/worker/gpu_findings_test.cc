@@ -20,6 +20,7 @@ GpuDescription SoundGpu() {
   gpu.mig = false;
   gpu.persistence = true;
   gpu.ecc = true;
+  gpu.nvlinks_up = 18;
   gpu.compute_major = 9;
   return gpu;
 }
@@ -36,7 +37,7 @@ std::vector<std::string> SubjectsOf(const std::vector<Finding>& findings, const 
 }
 
 TEST(GpuFindingsTest, FindsNothingWrongWithASoundGpu) {
-  const auto findings = FindingsOfGpu(0, SoundGpu(), GpuTelemetry{});
+  const auto findings = FindingsOfGpu(0, SoundGpu(), GpuTelemetry{}, 2);
   EXPECT_THAT(SubjectsOf(findings, "warning"), testing::IsEmpty());
   EXPECT_THAT(SubjectsOf(findings, "problem"), testing::IsEmpty());
 }
@@ -47,14 +48,27 @@ TEST(GpuFindingsTest, SaysWhatEachTroubleSpoils) {
   gpu.persistence = false;
   gpu.ecc = false;
   gpu.pcie_width = 4;
+  gpu.nvlinks_up = 0;
   GpuTelemetry now;
   now.throttle_reasons = 0x4;  // Power cap.
   now.ecc_errors = 3;
-  const auto findings = FindingsOfGpu(1, gpu, now);
+  const auto findings = FindingsOfGpu(1, gpu, now, 2);
   EXPECT_THAT(SubjectsOf(findings, "warning"),
               testing::UnorderedElementsAre("cuda:1 mig", "cuda:1 persistence", "cuda:1 ecc",
-                                            "cuda:1 pcie", "cuda:1 throttle"));
+                                            "cuda:1 nvlink", "cuda:1 pcie", "cuda:1 throttle"));
   EXPECT_THAT(SubjectsOf(findings, "problem"), testing::ElementsAre("cuda:1 memory errors"));
+}
+
+TEST(GpuFindingsTest, CallsAGpuAloneWithoutNvLinkSoundAndSaysWhatIsTakenFromIt) {
+  GpuDescription gpu = SoundGpu();
+  gpu.nvlinks_up = 0;
+  const auto findings = FindingsOfGpu(0, gpu, GpuTelemetry{}, 1);
+  EXPECT_THAT(SubjectsOf(findings, "warning"), testing::IsEmpty());
+  const auto nvlink = std::find_if(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.subject == "cuda:0 nvlink";
+  });
+  ASSERT_NE(nvlink, findings.end());
+  EXPECT_THAT(nvlink->spoils, testing::HasSubstr("PCIe"));
 }
 
 TEST(GpuFindingsTest, CallsIdleClocksNoThrottle) {
