@@ -95,6 +95,9 @@ std::string PlanHash(const Plan& plan) {
 std::vector<PlanDifference> DiffPlans(const Plan& from, const Plan& to) {
   std::vector<PlanDifference> differences;
   for (const PlanField& field : PlanFields()) {
+    if (field.is_same(from, to)) {
+      continue;
+    }
     std::string from_text = field.get(from);
     std::string to_text = field.get(to);
     if (from_text != to_text) {

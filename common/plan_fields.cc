@@ -275,6 +275,10 @@ std::string GetExpertActivation(const Plan& plan) {
              : absl::StrCat(kOpportunisticPrefix, plan.moe.opportunistic_keep);
 }
 
+bool IsSameKernel(const Plan& a, const Plan& b) {
+  return a.moe.kernel == b.moe.kernel && a.moe.plugin == b.moe.plugin;
+}
+
 constexpr absl::string_view kSingleBatchPrefix = "single_batch:";
 
 absl::Status SetOverlap(absl::string_view text, Plan& plan) {
@@ -301,6 +305,10 @@ absl::Status SetOverlap(absl::string_view text, Plan& plan) {
 std::string GetOverlap(const Plan& plan) {
   return plan.overlap == Overlap::kSingleBatch ? absl::StrCat(kSingleBatchPrefix, plan.overlap_sms)
                                                : std::string(ToWord(plan.overlap));
+}
+
+bool IsSameOverlap(const Plan& a, const Plan& b) {
+  return a.overlap == b.overlap && a.overlap_sms == b.overlap_sms;
 }
 
 absl::Status SetEnvironment(absl::string_view text, Plan& plan) {
@@ -334,41 +342,47 @@ std::string GetEnvironment(const Plan& plan) {
 #define LASTFLOP_MEMBER(member) \
   [](auto& plan) -> auto& { return plan.member; }
 
+template <auto kMember>
+bool IsSame(const Plan& a, const Plan& b) {
+  return kMember(a) == kMember(b);
+}
+
 template <auto kMember, int64_t kLeast>
 constexpr PlanField Integer(absl::string_view path) {
   static_assert(kLeast == 0 || kLeast == 1);
   return {path, kLeast == 0 ? "an integer >= 0" : "an integer >= 1", &SetInteger<kMember, kLeast>,
-          &GetInteger<kMember>};
+          &GetInteger<kMember>, &IsSame<kMember>};
 }
 
 template <auto kMember>
 constexpr PlanField NonNegative(absl::string_view path) {
-  return {path, "a number from 0 to 1000000", &SetNonNegative<kMember>, &GetNumber<kMember>};
+  return {path, "a number from 0 to 1000000", &SetNonNegative<kMember>, &GetNumber<kMember>,
+          &IsSame<kMember>};
 }
 
 template <auto kMember>
 constexpr PlanField Share(absl::string_view path) {
-  return {path, "a number in [0, 1]", &SetShare<kMember>, &GetNumber<kMember>};
+  return {path, "a number in [0, 1]", &SetShare<kMember>, &GetNumber<kMember>, &IsSame<kMember>};
 }
 
 template <auto kMember>
 constexpr PlanField Bool(absl::string_view path) {
-  return {path, "true or false", &SetBool<kMember>, &GetBool<kMember>};
+  return {path, "true or false", &SetBool<kMember>, &GetBool<kMember>, &IsSame<kMember>};
 }
 
 template <auto kMember>
 constexpr PlanField Text(absl::string_view path, absl::string_view values) {
-  return {path, values, &SetText<kMember>, &GetText<kMember>};
+  return {path, values, &SetText<kMember>, &GetText<kMember>, &IsSame<kMember>};
 }
 
 template <auto kMember>
 constexpr PlanField Word(absl::string_view path, absl::string_view words) {
-  return {path, words, &SetWord<kMember>, &GetWord<kMember>};
+  return {path, words, &SetWord<kMember>, &GetWord<kMember>, &IsSame<kMember>};
 }
 
 template <auto kMember, const auto& kWords>
 constexpr PlanField NcclWord(absl::string_view path, absl::string_view words) {
-  return {path, words, &SetNcclWord<kMember, kWords>, &GetNcclWord<kMember>};
+  return {path, words, &SetNcclWord<kMember, kWords>, &GetNcclWord<kMember>, &IsSame<kMember>};
 }
 
 constexpr PlanField kFields[] = {
@@ -379,17 +393,20 @@ constexpr PlanField kFields[] = {
     Word<LASTFLOP_MEMBER(parallel.attention)>("parallel.attention", "tensor or data"),
     Integer<LASTFLOP_MEMBER(parallel.micro_batches), 1>("parallel.micro_batches"),
     {"moe.weights", "model, bf16, fp8_block, fp8, int4_g32, int4_g128, nvfp4, mxfp4 or int4_g32_24",
-     &SetWeights, &GetWeights},
+     &SetWeights, &GetWeights, &IsSame<LASTFLOP_MEMBER(moe.weights)>},
     Word<LASTFLOP_MEMBER(moe.activations)>("moe.activations", "bf16, fp8 or nvfp4"),
     Word<LASTFLOP_MEMBER(moe.dequant)>("moe.dequant", "fused or separate"),
     {"moe.kernel", "reference, grouped, fused, cutlass, cublaslt or plugin:NAME", &SetKernel,
-     &GetKernel},
+     &GetKernel, &IsSameKernel},
     Word<LASTFLOP_MEMBER(moe.tile_order)>("moe.tile_order", "row_major or column_major"),
     Integer<LASTFLOP_MEMBER(moe.group_m), 0>("moe.group_m"),
-    {"moe.l2_pin.share", "a number in [0, 1], where 0 is no pin", &SetPinShare, &GetPinShare},
-    {"moe.l2_pin.select", "popularity or random", &SetPinSelect, &GetPinSelect},
+    {"moe.l2_pin.share", "a number in [0, 1], where 0 is no pin", &SetPinShare, &GetPinShare,
+     &IsSame<LASTFLOP_MEMBER(moe.l2_pin)>},
+    {"moe.l2_pin.select", "popularity or random", &SetPinSelect, &GetPinSelect,
+     &IsSame<LASTFLOP_MEMBER(moe.l2_pin)>},
     Word<LASTFLOP_MEMBER(moe.cache_hint)>("moe.cache_hint", "none, evict_first or evict_last"),
-    {"moe.expert_activation", kExpertActivations, &SetExpertActivation, &GetExpertActivation},
+    {"moe.expert_activation", kExpertActivations, &SetExpertActivation, &GetExpertActivation,
+     &IsSame<LASTFLOP_MEMBER(moe.opportunistic_keep)>},
     Integer<LASTFLOP_MEMBER(moe.redundant_experts), 0>("moe.redundant_experts"),
     Word<LASTFLOP_MEMBER(collectives.all_reduce)>("collectives.all_reduce",
                                                   "auto, nccl, one_shot, two_shot or ring"),
@@ -409,11 +426,13 @@ constexpr PlanField kFields[] = {
     Integer<LASTFLOP_MEMBER(launch.steps), 1>("launch.steps"),
     NonNegative<LASTFLOP_MEMBER(launch.host_us_per_launch)>("launch.host_us_per_launch"),
     NonNegative<LASTFLOP_MEMBER(launch.host_us_per_step)>("launch.host_us_per_step"),
-    {"overlap", "none, single_batch:SMS, two_batch or prefill_decode", &SetOverlap, &GetOverlap},
+    {"overlap", "none, single_batch:SMS, two_batch or prefill_decode", &SetOverlap, &GetOverlap,
+     &IsSameOverlap},
     Integer<LASTFLOP_MEMBER(speculative.draft_tokens), 0>("decode.speculative.draft_tokens"),
     Share<LASTFLOP_MEMBER(speculative.acceptance)>("decode.speculative.acceptance"),
     NonNegative<LASTFLOP_MEMBER(speculative.draft_cost)>("decode.speculative.draft_cost"),
-    {"process.env", "a map of variable names to text", &SetEnvironment, &GetEnvironment},
+    {"process.env", "a map of variable names to text", &SetEnvironment, &GetEnvironment,
+     &IsSame<LASTFLOP_MEMBER(process_env)>},
     Text<LASTFLOP_MEMBER(engine)>("engine.command", "a command"),
     Text<LASTFLOP_MEMBER(engine_result)>("engine.result",
                                          "a JSON pointer into the command's output"),
