@@ -145,7 +145,7 @@ void PlanToken(const std::vector<int32_t>& chosen, int64_t num_experts, float* k
 // Gumbel keys: log popularity plus noise, two variates a random word.
 void DrawKeys(const std::vector<float>& log_popularity, uint64_t seed, int layer, int64_t draw,
               int64_t num_tokens, float* keys) {
-  const GumbelTable gumbel;
+  static const GumbelTable gumbel;  // Thousands of logarithms, the same each time.
   const size_t num_experts = log_popularity.size();
   const size_t words = (num_experts + 1) / 2;
   const uint64_t stream = RouterStream(kNoiseStream, layer, draw);
