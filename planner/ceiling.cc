@@ -1,9 +1,9 @@
 #include "planner/ceiling.h"
 
 #include <algorithm>
-#include <map>
+#include <cstddef>
+#include <cstdint>
 #include <set>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -15,26 +15,9 @@
 #include "common/status_macros.h"
 #include "planner/field_reach.h"
 #include "step/floors.h"
-#include "step/layout.h"
-#include "step/make_step.h"
-#include "step/routing.h"
 
 namespace lastflop {
 namespace {
-
-constexpr int kDraws = 4;
-// Routing of more tokens is sampled with so many: every expert is touched long before.
-constexpr int64_t kMostSampledTokens = 4096;
-
-using OpsByName = std::map<std::string, std::vector<const Op*>>;
-
-OpsByName GroupByName(const Step& step) {
-  OpsByName ops;
-  for (const Op& op : step.ops) {
-    ops[op.name].push_back(&op);
-  }
-  return ops;
-}
 
 bool SameWork(const Work& a, const Work& b) {
   return a.flop == b.flop && a.weight_bytes == b.weight_bytes &&
@@ -43,26 +26,81 @@ bool SameWork(const Work& a, const Work& b) {
 }
 
 // Work is compared too: fewer experts a batch leave every shape as it is.
-bool SameOps(const std::vector<const Op*>& a, const std::vector<const Op*>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Op* x, const Op* y) {
-    return x->layer == y->layer && x->shape == y->shape && SameWork(x->work, y->work);
-  });
+bool IsSameOp(const Op& a, const Op& b) {
+  return a.num_layers == b.num_layers && a.shape == b.shape && SameWork(a.work, b.work);
 }
 
-// Names of ops that the patch changes, adds or removes.
-std::set<std::string> TouchedNames(const OpsByName& baseline, const OpsByName& variant) {
-  std::set<std::string> touched;
-  for (const auto& [name, ops] : baseline) {
-    const auto found = variant.find(name);
-    if (found == variant.end() || !SameOps(ops, found->second)) {
-      touched.insert(name);
+// OpNames in alphabetical order, each once. They are those of a step's ops, which outlives this.
+class OpNames {
+ public:
+  void Add(absl::string_view name) { names_.push_back(name); }
+  void Sort() {
+    std::sort(names_.begin(), names_.end());
+    names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
+  }
+  bool Contain(absl::string_view name) const {
+    return std::binary_search(names_.begin(), names_.end(), name);
+  }
+  bool are_none() const { return names_.empty(); }
+  std::string Join() const { return absl::StrJoin(names_, " "); }
+
+ private:
+  std::vector<absl::string_view> names_;
+};
+
+void AddNames(const Step& step, const std::set<OpCategory>& categories, OpNames& names) {
+  for (const Op& op : step.ops) {
+    if (categories.contains(op.category)) {
+      names.Add(op.name);
     }
   }
-  for (const auto& [name, ops] : variant) {
-    if (!baseline.contains(name)) {
-      touched.insert(name);
+}
+
+// Adds the names of ops that one arm has and the other has not, or not alike. An op is told by its
+// name and layer; both arms mostly have them in the same order.
+void AddChangedNames(const Step& baseline, const Step& variant, OpNames& names) {
+  const size_t num_ops = variant.ops.size();
+  std::vector<bool> is_met(num_ops, false);
+  size_t next = 0;
+  for (const Op& op : baseline.ops) {
+    bool is_found = false;
+    for (size_t i = 0; i < num_ops && !is_found; ++i) {
+      const size_t at = (next + i) % num_ops;
+      const Op& other = variant.ops[at];
+      if (!is_met[at] && other.layer == op.layer && other.name == op.name) {
+        is_found = is_met[at] = true;
+        next = at + 1;
+        if (!IsSameOp(op, other)) {
+          names.Add(op.name);
+        }
+      }
+    }
+    if (!is_found) {
+      names.Add(op.name);
     }
   }
+  for (size_t i = 0; i < num_ops; ++i) {
+    if (!is_met[i]) {
+      names.Add(variant.ops[i].name);
+    }
+  }
+}
+
+// What may take less time in the variant, and what of it none at all, behind others.
+struct Touched {
+  OpNames names;
+  OpNames hidden;
+};
+
+Touched TouchedOf(const CeilingInput& input) {
+  Touched touched;
+  AddNames(*input.baseline, input.hidden, touched.hidden);
+  touched.names = touched.hidden;
+  AddNames(*input.baseline, input.bounded, touched.names);
+  AddNames(input.variant, input.bounded, touched.names);
+  AddChangedNames(*input.baseline, input.variant, touched.names);
+  touched.hidden.Sort();
+  touched.names.Sort();
   return touched;
 }
 
@@ -82,21 +120,16 @@ double ScaleOf(const CeilingInput& input, const Step& step, const Op& op) {
     return 1;
   }
   const LayerKind kind = input.layer_kinds[static_cast<size_t>(op.layer)];
-  return kind == LayerKind::kDense ? step.dense_layer_scale : step.moe_layer_scale;
+  return static_cast<double>(op.num_layers) *
+         (kind == LayerKind::kDense ? step.dense_layer_scale : step.moe_layer_scale);
 }
 
-double FloorOfTouched(const CeilingInput& input, const OpsByName& variant,
-                      const std::set<std::string>& touched, absl::string_view of) {
+double FloorOfTouched(const CeilingInput& input, const Touched& touched, absl::string_view of) {
   double floor_us = 0;
-  for (const std::string& name : touched) {
-    const auto found = variant.find(name);
-    if (found == variant.end() || input.hidden.contains(name)) {
-      continue;
-    }
-    for (const Op* op : found->second) {
-      if (IsPart(of, op->category, name)) {
-        floor_us += FloorMicros(*op, input.machine) * ScaleOf(input, input.variant, *op);
-      }
+  for (const Op& op : input.variant.ops) {
+    if (IsPart(of, op.category, op.name) && touched.names.Contain(op.name) &&
+        !touched.hidden.Contain(op.name)) {
+      floor_us += FloorMicros(op, *input.machine) * ScaleOf(input, input.variant, op);
     }
   }
   return floor_us;
@@ -108,7 +141,7 @@ struct PartTime {
   double unclaimed_us = 0;
 };
 
-PartTime MeasuredTime(const StepBreakdown& breakdown, const std::set<std::string>& touched,
+PartTime MeasuredTime(const StepBreakdown& breakdown, const OpNames& touched,
                       absl::string_view of) {
   PartTime time;
   for (const OpShare& op : breakdown.ops) {
@@ -116,7 +149,7 @@ PartTime MeasuredTime(const StepBreakdown& breakdown, const std::set<std::string
       continue;
     }
     time.total_us += op.us;
-    if (touched.contains(op.op)) {
+    if (touched.Contain(op.op)) {
       time.touched_us += op.us;
     } else if (op.category == OpCategory::kHost) {
       time.unclaimed_us += op.us;
@@ -125,28 +158,15 @@ PartTime MeasuredTime(const StepBreakdown& breakdown, const std::set<std::string
   return time;
 }
 
-double TouchedOpShare(const Step& step, const std::set<std::string>& touched) {
-  const auto num_touched =
-      std::count_if(step.ops.begin(), step.ops.end(),
-                    [&touched](const Op& op) { return touched.contains(op.name); });
-  return step.ops.empty() ? 0
-                          : static_cast<double>(num_touched) / static_cast<double>(step.ops.size());
-}
-
-absl::StatusOr<Step> ExpectedStep(const Campaign& campaign, const Machine& machine,
-                                  const Plan& plan, const Point& point, ExpectedLoads& loads) {
-  LASTFLOP_RETURN_IF_ERROR(CheckFeasible(campaign.model, plan));
-  LASTFLOP_RETURN_IF_ERROR(CheckPoint(campaign.model, plan, point));
-  const Layout layout = MakeLayout(campaign.model, plan, /*rank=*/0);
-  const int64_t replicas = layout.data_attention ? 1 : layout.num_replicas;
-  const int64_t num_tokens =
-      SequencesOfReplica(point.batch, replicas, 0) * QueryTokens(plan, point);
-  StepOptions options;
-  options.layers_kept = campaign.layers_kept;
-  LASTFLOP_ASSIGN_OR_RETURN(
-      options.load, loads.OfBoundingRank(campaign.model, point, num_tokens, layout.expert_groups,
-                                         plan.moe.opportunistic_keep, machine.backend == "cpu"));
-  return MakeStep(campaign.model, plan, point, /*rank=*/0, options);
+// Of the ops that run, layer by layer.
+double TouchedOpShare(const Step& step, const OpNames& touched) {
+  int64_t num_touched = 0;
+  int64_t num_ops = 0;
+  for (const Op& op : step.ops) {
+    num_ops += op.num_layers;
+    num_touched += touched.Contain(op.name) ? op.num_layers : 0;
+  }
+  return num_ops == 0 ? 0 : static_cast<double>(num_touched) / static_cast<double>(num_ops);
 }
 
 // The least time that a read of everything a pin may hold takes. Devices let three quarters of
@@ -161,15 +181,6 @@ double PinMicros(const Machine& machine, const Plan& plan) {
   return ColdReadMicros(machine, bytes).value_or(0.0);
 }
 
-void AddNames(const Step& step, const std::set<OpCategory>& categories,
-              std::set<std::string>& names) {
-  for (const Op& op : step.ops) {
-    if (categories.contains(op.category)) {
-      names.insert(op.name);
-    }
-  }
-}
-
 // What the changed fields reach beyond ops whose shape or work they change. Where one reaches
 // anything, the variant may be faster than any sum of ops says.
 absl::Status AddReach(const Plan& baseline, const Plan& variant, CeilingInput& input) {
@@ -182,11 +193,10 @@ absl::Status AddReach(const Plan& baseline, const Plan& variant, CeilingInput& i
         input.is_all_reached = false;
         break;
       case FieldReach::Kind::kHidden:
-        AddNames(input.baseline, reach.categories, input.hidden);
+        input.hidden.insert(reach.categories.begin(), reach.categories.end());
         break;
       case FieldReach::Kind::kBounded:
-        AddNames(input.baseline, reach.categories, input.bounded);
-        AddNames(input.variant, reach.categories, input.bounded);
+        input.bounded.insert(reach.categories.begin(), reach.categories.end());
         break;
       case FieldReach::Kind::kGaps:
         input.gaps_may_go = true;
@@ -201,56 +211,34 @@ absl::Status AddReach(const Plan& baseline, const Plan& variant, CeilingInput& i
 
 }  // namespace
 
-absl::StatusOr<ExpertLoad> ExpectedLoads::OfBoundingRank(const Model& model, const Point& point,
-                                                         int64_t tokens, int64_t expert_groups,
-                                                         int64_t opportunistic_keep,
-                                                         bool shares_bandwidth) {
-  const auto key =
-      std::make_tuple(&point, tokens, expert_groups, opportunistic_keep, shares_bandwidth);
-  if (const auto found = loads_.find(key); found != loads_.end()) {
-    return found->second;
-  }
-  const int64_t sampled = std::min(tokens, kMostSampledTokens);
-  LASTFLOP_ASSIGN_OR_RETURN(
-      const ExpectedLoad expected,
-      EstimateLoad(model, point.routing, sampled, expert_groups, opportunistic_keep, kDraws));
-  ExpertLoad load = shares_bandwidth ? expected.mean_rank : expected.most_loaded_rank;
-  load.pairs *= static_cast<double>(tokens) / static_cast<double>(sampled);
-  loads_[key] = load;
-  return load;
-}
-
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
-  const OpsByName variant = GroupByName(input.variant);
-  std::set<std::string> touched = TouchedNames(GroupByName(input.baseline), variant);
-  touched.insert(input.bounded.begin(), input.bounded.end());
-  touched.insert(input.hidden.begin(), input.hidden.end());
-  if (touched.empty() && !input.gaps_may_go && input.pin_us <= 0) {
+  const Touched touched = TouchedOf(input);
+  if (touched.names.are_none() && !input.gaps_may_go && input.pin_us <= 0) {
     return input.is_all_reached ? Ceiling{1.0, "nothing of the step is what it acts on"}
                                 : Ceiling{std::nullopt, "no op differs"};
   }
-  if (of != "step" && !input.hidden.empty()) {
+  if (of != "step" && !touched.hidden.are_none()) {
     return {std::nullopt, absl::StrCat("overlap moves time between ", of, " and the rest")};
   }
-  const PartTime time = MeasuredTime(input.breakdown, touched, of);
+  const PartTime time = MeasuredTime(*input.breakdown, touched.names, of);
   if (!(time.total_us > 0)) {
     return {std::nullopt, absl::StrCat("the breakdown does not show ", of)};
   }
-  const double floor_us = std::min(FloorOfTouched(input, variant, touched, of), time.touched_us);
+  const double floor_us = std::min(FloorOfTouched(input, touched, of), time.touched_us);
   const double gaps_us =
-      time.unclaimed_us * (input.gaps_may_go ? 1 : TouchedOpShare(input.baseline, touched));
-  const double draft_us = of == "step" ? input.draft_us : 0;
+      time.unclaimed_us * (input.gaps_may_go ? 1 : TouchedOpShare(*input.baseline, touched.names));
+  const double draft_us = of == "step" ? input.draft_share * input.breakdown->step_us : 0;
   const double pin_us = of == "step" || of == "moe" ? input.pin_us : 0;
   const double least_us =
       time.total_us - (time.touched_us - floor_us) - gaps_us - pin_us + draft_us;
-  const double tokens = input.variant.tokens_per_step / input.baseline.tokens_per_step;
+  const double tokens = input.variant.tokens_per_step / input.baseline->tokens_per_step;
   if (!(least_us > 0) || !(tokens > 0)) {
     return {std::nullopt, absl::StrCat("all of ", of, " may go away")};
   }
   Ceiling ceiling;
   ceiling.speedup = time.total_us / least_us * tokens;
   ceiling.arithmetic = absl::StrFormat("%.1f / (%.1f", time.total_us, time.total_us);
-  if (!touched.empty()) {
+  if (!touched.names.are_none()) {
     absl::StrAppendFormat(&ceiling.arithmetic, " - (%.1f - %.1f)", time.touched_us, floor_us);
   }
   if (gaps_us > 0) absl::StrAppendFormat(&ceiling.arithmetic, " - %.1f gaps", gaps_us);
@@ -259,16 +247,15 @@ Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of) {
   absl::StrAppend(&ceiling.arithmetic, ")");
   if (tokens != 1) absl::StrAppendFormat(&ceiling.arithmetic, " * %.4g tokens", tokens);
   absl::StrAppendFormat(&ceiling.arithmetic, " = %.3f, us", *ceiling.speedup);
-  if (!touched.empty()) {
-    absl::StrAppend(&ceiling.arithmetic, "; touched: ", absl::StrJoin(touched, " "));
+  if (!touched.names.are_none()) {
+    absl::StrAppend(&ceiling.arithmetic, "; touched: ", touched.names.Join());
   }
   return ceiling;
 }
 
-absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
-                                            const Plan& baseline, const Plan& variant,
+absl::StatusOr<CeilingInput> PrepareCeiling(const Plan& baseline, const Plan& variant,
                                             const Point& point, const StepBreakdown& breakdown,
-                                            ExpectedLoads& loads) {
+                                            ExpectedSteps& steps) {
   if (baseline.num_ranks() != variant.num_ranks() ||
       baseline.parallel.pipeline != variant.parallel.pipeline ||
       baseline.parallel.data != variant.parallel.data ||
@@ -277,19 +264,18 @@ absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Mach
         "ranks, stages or replicas differ, so steps do not compare op by op");
   }
   CeilingInput input;
-  LASTFLOP_ASSIGN_OR_RETURN(input.baseline,
-                            ExpectedStep(campaign, machine, baseline, point, loads));
-  LASTFLOP_ASSIGN_OR_RETURN(input.variant, ExpectedStep(campaign, machine, variant, point, loads));
+  LASTFLOP_ASSIGN_OR_RETURN(input.baseline, steps.OfBaseline(baseline, point));
+  LASTFLOP_ASSIGN_OR_RETURN(input.variant, steps.Make(variant, point));
   LASTFLOP_RETURN_IF_ERROR(AddReach(baseline, variant, input));
-  input.layer_kinds = campaign.model.layer_kinds;
-  input.machine = PartOfRank(machine, RanksAtOnce(variant));
-  input.breakdown = breakdown;
+  input.layer_kinds = steps.campaign().model.layer_kinds;
+  input.machine = &steps.MachineOfRank(variant);
+  input.breakdown = &breakdown;
   if (!baseline.moe.l2_pin.has_value()) {
-    input.pin_us = PinMicros(input.machine, variant);
+    input.pin_us = PinMicros(*input.machine, variant);
   }
   if (point.phase == Phase::kDecode) {
-    input.draft_us = static_cast<double>(variant.speculative.draft_tokens) *
-                     variant.speculative.draft_cost * breakdown.step_us;
+    input.draft_share =
+        static_cast<double>(variant.speculative.draft_tokens) * variant.speculative.draft_cost;
   }
   return input;
 }

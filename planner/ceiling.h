@@ -1,18 +1,18 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/campaign.h"
+#include "common/machine.h"
+#include "common/model.h"
+#include "common/plan.h"
 #include "planner/breakdown.h"
-#include "step/make_step.h"
+#include "planner/expected_steps.h"
 #include "step/op.h"
 
 namespace lastflop {
@@ -25,19 +25,19 @@ struct Ceiling {
 
 // Both arms' steps at one point on the slowest rank, with what is needed to bound the variant's.
 struct CeilingInput {
-  Step baseline;
+  const Step* baseline = nullptr;  // Outlives this.
   Step variant;
-  std::vector<LayerKind> layer_kinds;  // The model's.
-  Machine machine;
-  StepBreakdown breakdown;  // Measured, of the baseline.
-  double draft_us = 0;      // Speculation: what the drafts of a step cost.
+  std::span<const LayerKind> layer_kinds;    // The model's, which outlives this.
+  const Machine* machine = nullptr;          // What a rank has of it. Outlives this.
+  const StepBreakdown* breakdown = nullptr;  // Measured, of the baseline. Outlives this.
+  double draft_share = 0;  // Speculation: what the drafts of a step cost, of the baseline's step.
   // A pin: what reading the bytes that it may hold takes, each once a step. 0 without one.
   double pin_us = 0;
-  // What changed fields reach beyond ops of another shape or work (planner/field_reach.h), by name.
-  std::set<std::string> bounded;  // Down to their floors.
-  std::set<std::string> hidden;   // To nothing, behind others.
-  bool gaps_may_go = false;       // All time that no op claims.
-  bool is_all_reached = false;    // Nothing beyond these can change.
+  // What changed fields reach beyond ops of another shape or work (planner/field_reach.h).
+  std::set<OpCategory> bounded;  // Down to their floors.
+  std::set<OpCategory> hidden;   // To nothing, behind others: those that the baseline has.
+  bool gaps_may_go = false;      // All time that no op claims.
+  bool is_all_reached = false;   // Nothing beyond these can change.
 };
 
 // Ceiling of `of` (step | moe | op:NAME), as claims name parts; `moe` is the categories moe and
@@ -53,27 +53,12 @@ struct CeilingInput {
 // changed fields act on. No ceiling when no op differs though the patch is about ops.
 Ceiling MakeCeiling(const CeilingInput& input, absl::string_view of);
 
-// Expected routing of points, each sampled once. One campaign; one thread at a time.
-class ExpectedLoads {
- public:
-  // `tokens` of `point` over `expert_groups`, as the rank sees them that bounds a step from below.
-  // Where each rank has a device, that is the most loaded one; ranks that share a host's memory
-  // bandwidth are done when all of them together are, so it is the mean one. `point` is the same
-  // object for the same point.
-  absl::StatusOr<ExpertLoad> OfBoundingRank(const Model& model, const Point& point, int64_t tokens,
-                                            int64_t expert_groups, int64_t opportunistic_keep,
-                                            bool shares_bandwidth);
-
- private:
-  std::map<std::tuple<const Point*, int64_t, int64_t, int64_t, bool>, ExpertLoad> loads_;
-};
-
 // Builds the input from plans: expected routing, the rank that bounds a step. The message says why
 // there is no ceiling: a plan without a step, a changed field that may reach anything
-// (planner/field_reach.h), or another number of ranks, whose steps do not compare op by op.
-absl::StatusOr<CeilingInput> PrepareCeiling(const Campaign& campaign, const Machine& machine,
-                                            const Plan& baseline, const Plan& variant,
+// (planner/field_reach.h), or another number of ranks, whose steps do not compare op by op. Point,
+// breakdown and steps outlive the input, which holds until the next baseline is asked of `steps`.
+absl::StatusOr<CeilingInput> PrepareCeiling(const Plan& baseline, const Plan& variant,
                                             const Point& point, const StepBreakdown& breakdown,
-                                            ExpectedLoads& loads);
+                                            ExpectedSteps& steps);
 
 }  // namespace lastflop

@@ -8,6 +8,7 @@
 #include "planner/breakdown.h"
 #include "planner/ceiling.h"
 #include "planner/choice.h"
+#include "planner/expected_steps.h"
 #include "planner/pool.h"
 #include "planner/prediction.h"
 #include "planner/ranking.h"
@@ -75,7 +76,7 @@ void JudgeTogether(std::span<RankingContext* const> contexts);
 // The mix needs every point; with `switchable: per_batch` the intervention is off (exactly 1) where
 // it is not proven faster, and where it cannot run at all though the baseline can.
 RankedIntervention JudgeIntervention(const RankingContext& context, size_t index,
-                                     ExpectedLoads& loads);
+                                     ExpectedSteps& steps);
 
 // The speedup that an expectation may count on: the estimate where an effect is proven, else 1.
 double CountedSpeedup(const RankedIntervention& intervention);

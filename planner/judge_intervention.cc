@@ -93,7 +93,7 @@ void SetPrediction(const RankingContext& context, const PredictedTrial& predicte
 }
 
 void SetCeilings(const RankingContext& context, const Intervention& intervention,
-                 ExpectedLoads& loads, JudgedPoint& judged) {
+                 ExpectedSteps& steps, JudgedPoint& judged) {
   PointResult& result = judged.result;
   const auto index = static_cast<size_t>(result.point_index);
   if (!context.breakdowns[index].has_value()) {
@@ -105,8 +105,8 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   }
   const TrialSpec& spec = judged.trial->trial->spec;
   absl::StatusOr<CeilingInput> input =
-      PrepareCeiling(context.campaign(), context.results.machine, spec.baseline, spec.variant,
-                     context.campaign().points[index], *context.breakdowns[index], loads);
+      PrepareCeiling(spec.baseline, spec.variant, context.campaign().points[index],
+                     *context.breakdowns[index], steps);
   if (!input.ok()) {
     result.ceiling_arithmetic = std::string(input.status().message());
     return;
@@ -115,19 +115,18 @@ void SetCeilings(const RankingContext& context, const Intervention& intervention
   result.ceiling = ceiling.speedup;
   result.ceiling_arithmetic = ceiling.arithmetic;
   const std::optional<double> timed_us = context.baseline[index].step_us;
-  if (IsOfAnotherStep(context.breakdowns[index]->step_us, timed_us.value_or(0))) {
+  if (!intervention.claim.has_value() ||
+      IsOfAnotherStep(context.breakdowns[index]->step_us, timed_us.value_or(0))) {
     return;  // It calls no claim impossible.
   }
-  judged.claim_ceiling = ceiling;
-  if (!context.slowest_breakdowns.empty() && context.slowest_breakdowns[index].has_value()) {
-    const double slower = context.slowest_breakdowns[index]->step_us / input->breakdown.step_us;
-    input->breakdown = *context.slowest_breakdowns[index];
-    input->draft_us *= slower;  // A share of the step.
-    judged.claim_ceiling = MakeCeiling(*input, "step");
+  const bool has_slowest =
+      !context.slowest_breakdowns.empty() && context.slowest_breakdowns[index].has_value();
+  if (has_slowest) {
+    input->breakdown = &*context.slowest_breakdowns[index];
   }
-  if (intervention.claim.has_value() && intervention.claim->of != "step") {
-    judged.claim_ceiling = MakeCeiling(*input, intervention.claim->of);
-  }
+  judged.claim_ceiling = has_slowest || intervention.claim->of != "step"
+                             ? MakeCeiling(*input, intervention.claim->of)
+                             : ceiling;
 }
 
 std::vector<FieldSetting> PatchOf(const Intervention& intervention, const std::string& choice) {
@@ -142,7 +141,7 @@ std::vector<FieldSetting> PatchOf(const Intervention& intervention, const std::s
 }
 
 JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index, int point_index,
-                       ExpectedLoads& loads) {
+                       ExpectedSteps& steps) {
   const Intervention& intervention = context.campaign().interventions[intervention_index];
   const auto at = static_cast<size_t>(point_index);
   const ChosenTrial& chosen = context.choices[intervention_index].points[at];
@@ -187,7 +186,7 @@ JudgedPoint JudgePoint(const RankingContext& context, size_t intervention_index,
   if (!context.predictions.empty() && result.standing == Standing::kNotRun) {
     SetPrediction(context, context.predictions[intervention_index][at], result);
   }
-  SetCeilings(context, intervention, loads, judged);
+  SetCeilings(context, intervention, steps, judged);
   return judged;
 }
 
@@ -416,7 +415,7 @@ void SetQuality(const RankingContext& context, RankedIntervention& ranked) {
 }  // namespace
 
 RankedIntervention JudgeIntervention(const RankingContext& context, size_t index,
-                                     ExpectedLoads& loads) {
+                                     ExpectedSteps& steps) {
   const Intervention& intervention = context.campaign().interventions[index];
   RankedIntervention ranked;
   ranked.id = intervention.id;
@@ -434,7 +433,7 @@ RankedIntervention JudgeIntervention(const RankingContext& context, size_t index
   ranked.choice_method = context.choices[index].method;
   std::vector<JudgedPoint> points;
   for (size_t point = 0; point < context.baseline.size(); ++point) {
-    points.push_back(JudgePoint(context, index, static_cast<int>(point), loads));
+    points.push_back(JudgePoint(context, index, static_cast<int>(point), steps));
     ranked.fidelity = std::max(ranked.fidelity, points.back().result.fidelity);
   }
   SetMix(context, points, ranked);

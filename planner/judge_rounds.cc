@@ -63,12 +63,12 @@ class Family {
 
 // Confirmations in place of what was compared; what that was goes to `judged`.
 void Confirm(const RankingContext& confirmed, RankingContext& compared, JudgedRound& judged) {
-  ExpectedLoads loads;
+  ExpectedSteps steps(compared.campaign(), compared.results.machine);
   for (size_t i = 0; i < confirmed.choices.size(); ++i) {
     if (!IsConfirmed(confirmed.choices[i])) {
       continue;
     }
-    RankedIntervention selected = JudgeIntervention(compared, i, loads);
+    RankedIntervention selected = JudgeIntervention(compared, i, steps);
     SweepChoice confirmation = confirmed.choices[i];
     confirmation.choice = selected.choice;
     confirmation.method =

@@ -14,7 +14,7 @@ namespace lastflop {
 struct JudgedPoint {
   PointResult result;
   const PooledTrial* trial = nullptr;  // nullptr: the campaign has none here.
-  Ceiling claim_ceiling;               // Of the part that is claimed.
+  Ceiling claim_ceiling;               // Of the part that is claimed, if any is.
 };
 
 // Sets claim_verdict and claim_reason from the points where it is claimed, and there only. A claim

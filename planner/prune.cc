@@ -76,7 +76,8 @@ class Pruner {
       : results_(results),
         round_(LastRound(results)),
         time_shares_(TimeOfRound(results, round_).time_shares),
-        breakdowns_(BreakdownsOf(results, round_)) {}
+        breakdowns_(BreakdownsOf(results, round_)),
+        steps_(results.campaign, results.machine) {}
 
   PruneDecision Decide() {
     for (const Intervention& intervention : results_.campaign.interventions) {
@@ -120,9 +121,8 @@ class Pruner {
     if (!breakdowns_[point].has_value()) {
       return candidate;
     }
-    const absl::StatusOr<CeilingInput> input =
-        PrepareCeiling(results_.campaign, results_.machine, spec.baseline, spec.variant,
-                       results_.campaign.points[point], *breakdowns_[point], loads_);
+    const absl::StatusOr<CeilingInput> input = PrepareCeiling(
+        spec.baseline, spec.variant, results_.campaign.points[point], *breakdowns_[point], steps_);
     if (!input.ok()) {
       return candidate;
     }
@@ -220,7 +220,7 @@ class Pruner {
   const int round_;
   const std::vector<double> time_shares_;  // Of the round, by point.
   std::vector<std::optional<StepBreakdown>> breakdowns_;
-  ExpectedLoads loads_;
+  ExpectedSteps steps_;
   PruneDecision decision_;
 };
 

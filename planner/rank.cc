@@ -237,9 +237,9 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.min_effect = campaign.measure.min_effect;
   ranking.baseline = context.baseline;
   ranking.breakdown = MixBreakdown(ranking.baseline, ranking.breakdown_step_us);
-  ExpectedLoads loads;
+  ExpectedSteps steps(campaign, results.machine);
   for (size_t i = 0; i < campaign.interventions.size(); ++i) {
-    ranking.interventions.push_back(JudgeIntervention(context, i, loads));
+    ranking.interventions.push_back(JudgeIntervention(context, i, steps));
   }
   ranking.order_note = OrderNote(options.order, ranking.order, ranking.interventions);
   SetParetoLayers(ranking.interventions);

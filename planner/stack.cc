@@ -10,8 +10,8 @@
 namespace lastflop {
 namespace {
 
-bool Names(const std::vector<std::string>& ids, const std::string& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+bool Excludes(const Intervention& one, const std::string& id) {
+  return std::find(one.excludes.begin(), one.excludes.end(), id) != one.excludes.end();
 }
 
 void Note(const std::vector<FieldSetting>& settings, const std::string& id, int round,
@@ -36,7 +36,7 @@ std::string WhyFieldsClash(const Stack& stack, const std::vector<FieldSetting>& 
 std::string WhyExcluded(const Stack& stack, const Campaign& campaign, const Intervention& one) {
   for (const std::string& id : stack.applied) {
     const Intervention* other = FindIntervention(campaign, id);
-    if (Names(one.excludes, id) || (other != nullptr && Names(other->excludes, one.id))) {
+    if (Excludes(one, id) || (other != nullptr && Excludes(*other, one.id))) {
       return absl::StrCat(one.id, " and ", id, ", which is in the baseline, exclude each other");
     }
   }

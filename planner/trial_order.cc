@@ -56,7 +56,8 @@ class Orderer {
       : results_(results),
         round_(LastRound(results)),
         time_shares_(TimeOfRound(results, round_).time_shares),
-        costs_(CostsOf(results, round_)) {}
+        costs_(CostsOf(results, round_)),
+        steps_(results.campaign, results.machine) {}
 
   // Expected saving a second, of all trials of the intervention that are to run.
   double ValueOf(const Intervention& intervention) {
@@ -89,8 +90,8 @@ class Orderer {
       return std::nullopt;
     }
     const absl::StatusOr<CeilingInput> input =
-        PrepareCeiling(results_.campaign, results_.machine, spec.baseline, spec.variant,
-                       results_.campaign.points[index], *costs_[index].breakdown, loads_);
+        PrepareCeiling(spec.baseline, spec.variant, results_.campaign.points[index],
+                       *costs_[index].breakdown, steps_);
     return input.ok() ? MakeCeiling(*input, "step").speedup : std::nullopt;
   }
 
@@ -106,7 +107,7 @@ class Orderer {
   const int round_;
   const std::vector<double> time_shares_;  // Of the round, by point.
   std::vector<PointCost> costs_;
-  ExpectedLoads loads_;
+  ExpectedSteps steps_;
 };
 
 }  // namespace

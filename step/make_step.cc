@@ -43,6 +43,31 @@ KeptLayers KeepLayers(const Model& model, const Layout& layout, int64_t layers_k
   return kept;
 }
 
+// A layer that is built, and how many of the kept ones have ops like its own.
+struct BuiltLayer {
+  int layer = 0;
+  int64_t num_layers = 1;
+};
+
+// Layers of a kind are alike, but for the model's first: nothing is before it whose output its
+// norm would add.
+std::vector<BuiltLayer> LayersToBuild(const Model& model, const KeptLayers& kept,
+                                      bool distinct_only) {
+  std::vector<BuiltLayer> built;
+  for (const int layer : kept.layers) {
+    const auto same = std::find_if(built.begin(), built.end(), [&](const BuiltLayer& other) {
+      return other.layer > 0 && model.layer_kinds[static_cast<size_t>(other.layer)] ==
+                                    model.layer_kinds[static_cast<size_t>(layer)];
+    });
+    if (distinct_only && same != built.end()) {
+      ++same->num_layers;
+    } else {
+      built.push_back({.layer = layer});
+    }
+  }
+  return built;
+}
+
 // Whether it works between the experts' ids and their summed output, or makes the ids.
 bool IsOfExperts(const Op& op) {
   return op.category == OpCategory::kMoe || op.category == OpCategory::kDequant ||
@@ -87,8 +112,8 @@ absl::StatusOr<Step> MakeStep(const Model& model, const Plan& plan, const Point&
   } else {
     builder.AddReceive();
   }
-  for (const int layer : kept.layers) {
-    builder.AddLayer(layer);
+  for (const auto& [layer, num_layers] : LayersToBuild(model, kept, options.distinct_layers_only)) {
+    builder.AddLayer(layer, num_layers);
   }
   if (layout.stage + 1 == layout.num_stages) {
     builder.AddHead();

@@ -23,6 +23,9 @@ struct StepOptions {
   // 0: all. Else the first so many MoE layers of a stage run, and the first dense one if there is
   // any; Step's scales say how many each stands for.
   int64_t layers_kept = 0;
+  // Of the layers that run, those whose ops are alike are built once: for who prices a step and
+  // does not run it. Op::num_layers says how many each op is of.
+  bool distinct_layers_only = false;
   ExpertLoad load;  // Of one MoE layer; work of expert ops is priced with it.
   // Of every MoE layer only what lies between the experts' ids and their summed output: `kNormed`
   // in, `kHidden` out, no collective. The shared experts' output, which nothing makes then, is not

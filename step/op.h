@@ -87,7 +87,8 @@ using OpShape = std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape
 struct Op {
   std::string name;  // "moe.gate_up"; the same in every layer; claims name it: op:NAME
   OpCategory category = OpCategory::kOther;
-  int layer = -1;  // Model layer; -1 outside the layers.
+  int layer = -1;          // Model layer; -1 outside the layers.
+  int64_t num_layers = 1;  // This one, and later ones whose op is alike and not built.
   OpShape shape;
   Tensor in = Tensor::kNone;
   Tensor in2 = Tensor::kNone;  // Second input: routing, pairs, shared output.
@@ -100,7 +101,8 @@ struct Op {
 };
 
 // The ordered ops of a plan on one rank at one point. `layers` lists the model layers that `ops`
-// covers; when only some are kept, each kept MoE (dense) layer stands for `moe_layer_scale`
+// covers, in part by Op::num_layers; when only some are kept, each kept MoE (dense) layer stands
+// for `moe_layer_scale`
 // (`dense_layer_scale`) of the model's, and ops with layer -1 happen once.
 struct Step {
   std::vector<Op> ops;

@@ -63,8 +63,9 @@ void StepBuilder::AddReceive() {
   has_residual_ = true;
 }
 
-void StepBuilder::AddLayer(int layer) {
+void StepBuilder::AddLayer(int layer, int64_t num_layers) {
   layer_ = layer;
+  num_layers_ = num_layers;
   AddRowNorm("attention.norm", Weight::kInputNorm);
   if (model_.attention.kind == AttentionKind::kGqa) {
     AddGqa();
@@ -79,6 +80,7 @@ void StepBuilder::AddLayer(int layer) {
     AddMoe();
   }
   layer_ = -1;
+  num_layers_ = 1;
 }
 
 void StepBuilder::AddSend() {
@@ -115,6 +117,7 @@ Op& StepBuilder::Add(std::string name, OpCategory category, const OpShape& shape
   op.name = std::move(name);
   op.category = category;
   op.layer = layer_;
+  op.num_layers = num_layers_;
   op.in = tensors.in;
   op.in2 = tensors.in2;
   op.out = tensors.out;

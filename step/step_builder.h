@@ -22,8 +22,9 @@ class StepBuilder {
   void AddReceiveTokens();
   void AddEmbedding();
   void AddReceive();
-  // Norm, attention and its all-reduce; norm, FFN and its all-reduce.
-  void AddLayer(int layer);
+  // Norm, attention and its all-reduce; norm, FFN and its all-reduce. The ops are of `num_layers`
+  // layers.
+  void AddLayer(int layer, int64_t num_layers);
   void AddSend();
   // Final norm, LM head and sampling.
   void AddHead();
@@ -76,6 +77,7 @@ class StepBuilder {
   int64_t logit_rows_ = 0;     // Tokens whose logits are wanted.
   int64_t expert_tokens_ = 0;  // Token rows that experts may see: received ones under all-to-all.
   int layer_ = -1;
+  int64_t num_layers_ = 1;
   bool has_residual_ = false;
   std::vector<Op> ops_;
 };

@@ -3,8 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+
+#include "planner/expected_steps.h"
 #include "planner/field_reach.h"
 #include "step/floors.h"
+#include "step/layout.h"
 #include "step/make_step.h"
 #include "tests/step/test_models.h"
 
@@ -24,59 +30,69 @@ Op GemmOp(const std::string& name, OpCategory category, int64_t out_features, do
 
 // A step of 1000 us with 100 us in "moe.down"; the variant halves that op's bytes, whose floor at
 // 1 GB/s is then 50 us.
-CeilingInput TenthMadeTwiceAsFast() {
+struct TenthMadeTwiceAsFast {
+  TenthMadeTwiceAsFast();
+
+  Machine machine;
+  Step baseline;
+  StepBreakdown breakdown;
   CeilingInput input;
-  input.machine.peak_bandwidth_gb_per_s = 1;
-  input.baseline.ops = {GemmOp("moe.down", OpCategory::kMoe, 16, 100e3),
-                        GemmOp("lm_head", OpCategory::kLmHead, 64, 900e3)};
+};
+
+TenthMadeTwiceAsFast::TenthMadeTwiceAsFast() {
+  machine.peak_bandwidth_gb_per_s = 1;
+  baseline.ops = {GemmOp("moe.down", OpCategory::kMoe, 16, 100e3),
+                  GemmOp("lm_head", OpCategory::kLmHead, 64, 900e3)};
   input.variant.ops = {GemmOp("moe.down", OpCategory::kMoe, 8, 50e3),
                        GemmOp("lm_head", OpCategory::kLmHead, 64, 900e3)};
-  input.baseline.tokens_per_step = 1;
+  baseline.tokens_per_step = 1;
   input.variant.tokens_per_step = 1;
-  input.breakdown.step_us = 1000;
-  input.breakdown.ops = {{OpCategory::kLmHead, "lm_head", 900, 0.9, std::nullopt},
-                         {OpCategory::kMoe, "moe.down", 100, 0.1, std::nullopt}};
-  return input;
+  breakdown.step_us = 1000;
+  breakdown.ops = {{OpCategory::kLmHead, "lm_head", 900, 0.9, std::nullopt},
+                   {OpCategory::kMoe, "moe.down", 100, 0.1, std::nullopt}};
+  input.baseline = &baseline;
+  input.machine = &machine;
+  input.breakdown = &breakdown;
 }
 
 TEST(MakeCeilingTest, IsFivePercentForATenthOfTheStepMadeTwiceAsFast) {
-  const Ceiling ceiling = MakeCeiling(TenthMadeTwiceAsFast(), "step");
+  const Ceiling ceiling = MakeCeiling(TenthMadeTwiceAsFast().input, "step");
   EXPECT_NEAR(*ceiling.speedup, 1.0526, 1e-4);
   EXPECT_THAT(ceiling.arithmetic, HasSubstr("1000.0 / (1000.0 - (100.0 - 50.0))"));
   EXPECT_THAT(ceiling.arithmetic, HasSubstr("moe.down"));
 }
 
 TEST(MakeCeilingTest, BoundsAPartByItsOwnTime) {
-  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast(), "moe").speedup, 2, 1e-9);
-  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast(), "op:moe.down").speedup, 2, 1e-9);
-  EXPECT_FALSE(MakeCeiling(TenthMadeTwiceAsFast(), "op:no.such").speedup.has_value());
+  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast().input, "moe").speedup, 2, 1e-9);
+  EXPECT_NEAR(*MakeCeiling(TenthMadeTwiceAsFast().input, "op:moe.down").speedup, 2, 1e-9);
+  EXPECT_FALSE(MakeCeiling(TenthMadeTwiceAsFast().input, "op:no.such").speedup.has_value());
 }
 
 TEST(MakeCeilingTest, TakesNoFloorAboveTheMeasuredTime) {
-  CeilingInput input = TenthMadeTwiceAsFast();
-  input.variant.ops[0].work.weight_bytes = 500e3;
-  EXPECT_DOUBLE_EQ(*MakeCeiling(input, "step").speedup, 1);
+  TenthMadeTwiceAsFast tenth;
+  tenth.input.variant.ops[0].work.weight_bytes = 500e3;
+  EXPECT_DOUBLE_EQ(*MakeCeiling(tenth.input, "step").speedup, 1);
 }
 
 TEST(MakeCeilingTest, IsAbsentWhenNoOpDiffers) {
-  CeilingInput input = TenthMadeTwiceAsFast();
-  input.variant.ops = input.baseline.ops;
-  EXPECT_FALSE(MakeCeiling(input, "step").speedup.has_value());
+  TenthMadeTwiceAsFast tenth;
+  tenth.input.variant.ops = tenth.baseline.ops;
+  EXPECT_FALSE(MakeCeiling(tenth.input, "step").speedup.has_value());
 }
 
 TEST(MakeCeilingTest, LetsTimeBetweenOpsShrinkWithTheOpsThatAreTouched) {
-  CeilingInput input = TenthMadeTwiceAsFast();
-  input.breakdown.ops[0].us = 700;
-  input.breakdown.ops.push_back({OpCategory::kHost, "unclaimed", 200, 0.2, std::nullopt});
+  TenthMadeTwiceAsFast tenth;
+  tenth.breakdown.ops[0].us = 700;
+  tenth.breakdown.ops.push_back({OpCategory::kHost, "unclaimed", 200, 0.2, std::nullopt});
   // One of two ops is touched: half of the 200 us.
-  EXPECT_NEAR(*MakeCeiling(input, "step").speedup, 1000.0 / (1000 - 50 - 100), 1e-9);
+  EXPECT_NEAR(*MakeCeiling(tenth.input, "step").speedup, 1000.0 / (1000 - 50 - 100), 1e-9);
 }
 
 TEST(MakeCeilingTest, CountsTokensAndDraftsOfSpeculation) {
-  CeilingInput input = TenthMadeTwiceAsFast();
-  input.variant.tokens_per_step = 3.3616;
-  input.draft_us = 400;
-  EXPECT_NEAR(*MakeCeiling(input, "step").speedup, 1000.0 / 1350 * 3.3616, 1e-9);
+  TenthMadeTwiceAsFast tenth;
+  tenth.input.variant.tokens_per_step = 3.3616;
+  tenth.input.draft_share = 0.4;
+  EXPECT_NEAR(*MakeCeiling(tenth.input, "step").speedup, 1000.0 / 1350 * 3.3616, 1e-9);
 }
 
 class PrepareCeilingTest : public ::testing::Test {
@@ -105,15 +121,26 @@ class PrepareCeilingTest : public ::testing::Test {
   }
 
   absl::StatusOr<CeilingInput> Prepare(const Plan& variant) {
-    return PrepareCeiling(campaign_, machine_, campaign_.baseline, variant, point_, breakdown_,
-                          loads_);
+    return PrepareCeiling(campaign_.baseline, variant, point_, breakdown_, steps_);
+  }
+
+  // The step as it runs, with the routing that ceilings expect.
+  Step WithAllLayers(const Plan& plan) {
+    ExpectedLoads loads;
+    const auto load = loads.OfBoundingRank(
+        campaign_.model, point_.routing, point_.batch * QueryTokens(plan, point_),
+        plan.parallel.expert, plan.moe.opportunistic_keep, machine_.backend == "cpu");
+    EXPECT_TRUE(load.ok()) << load.status();
+    const auto step = MakeStep(campaign_.model, plan, point_, 0, {.load = *load});
+    EXPECT_TRUE(step.ok()) << step.status();
+    return *step;
   }
 
   Campaign campaign_;
   Point point_;
   Machine machine_;
   StepBreakdown breakdown_;
-  ExpectedLoads loads_;
+  ExpectedSteps steps_{campaign_, machine_};
 };
 
 TEST_F(PrepareCeilingTest, TouchesOnlyTheExpertsWhenTheirFormatChanges) {
@@ -227,12 +254,40 @@ TEST(ReachOfTest, KnowsEveryFieldOfAPlan) {
 
 TEST_F(PrepareCeilingTest, BoundsRanksOfOneHostByTheMeanOneAndDevicesByTheMostLoaded) {
   point_.routing.distribution = Distribution::kZipf;
-  const auto load = [this](bool shares_bandwidth) {
-    return loads_.OfBoundingRank(campaign_.model, point_, /*tokens=*/4, /*expert_groups=*/2,
-                                 /*opportunistic_keep=*/0, shares_bandwidth);
+  ExpectedLoads loads;
+  const auto load = [&](bool shares_bandwidth) {
+    return loads.OfBoundingRank(campaign_.model, point_.routing, /*tokens=*/4, /*expert_groups=*/2,
+                                /*opportunistic_keep=*/0, shares_bandwidth);
   };
   ASSERT_TRUE(load(true).ok() && load(false).ok());
   EXPECT_LT(load(true)->unique_experts, load(false)->unique_experts);
+}
+
+// Layers that are alike are built once, which changes no figure.
+TEST_F(PrepareCeilingTest, IsAsOfAllLayersApart) {
+  campaign_.layers_kept = 0;
+  for (const Model& model : {QwenModel(), KimiModel()}) {
+    campaign_.model = model;
+    for (const auto& [path, value] :
+         {std::pair("moe.weights", "nvfp4"), std::pair("parallel.expert", "2"),
+          std::pair("collectives.fuse_norm", "true"), std::pair("moe.kernel", "fused"),
+          std::pair("launch.graph", "full"), std::pair("decode.speculative.draft_tokens", "2")}) {
+      Plan variant = campaign_.baseline;
+      ASSERT_TRUE(SetPlanField(path, value, variant).ok());
+      ExpectedSteps steps(campaign_, machine_);
+      auto input = PrepareCeiling(campaign_.baseline, variant, point_, breakdown_, steps);
+      ASSERT_TRUE(input.ok()) << path << ": " << input.status();
+      const Ceiling distinct = MakeCeiling(*input, "step");
+      const Step baseline = WithAllLayers(campaign_.baseline);
+      EXPECT_GT(baseline.ops.size(), 10 * input->baseline->ops.size());
+      input->baseline = &baseline;
+      input->variant = WithAllLayers(variant);
+      const Ceiling all = MakeCeiling(*input, "step");
+      ASSERT_TRUE(all.speedup.has_value()) << path << ": " << all.arithmetic;
+      EXPECT_NEAR(*distinct.speedup / *all.speedup, 1, 1e-12) << path;
+      EXPECT_EQ(distinct.arithmetic, all.arithmetic) << path;
+    }
+  }
 }
 
 TEST_F(PrepareCeilingTest, HasNoneWhenRanksDiffer) {

@@ -1,6 +1,7 @@
 #include "step/make_step.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,6 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 Point Decode(int64_t batch, int64_t context) {
   Point point;
@@ -311,6 +313,41 @@ TEST(MakeStepTest, KeepsTheFirstMoeLayersAndOneDenseOne) {
   const Step all = StepOf(model, Plan{}, Decode(1, 1));
   EXPECT_EQ(all.layers.size(), 61U);
   EXPECT_DOUBLE_EQ(all.dense_layer_scale, 1);
+}
+
+TEST(MakeStepTest, BuildsLayersThatAreAlikeOnce) {
+  Model model = KimiModel();
+  model.layer_kinds[1] = LayerKind::kDense;
+  model.layer_kinds[2] = LayerKind::kDense;
+  const StepOptions options{.distinct_layers_only = true,
+                            .load = {.pairs = 8, .unique_experts = 7}};
+  const Step distinct = StepOf(model, Plan{}, Decode(4, 100), 0, options);
+  const Step all = StepOf(model, Plan{}, Decode(4, 100), 0, {.load = options.load});
+  EXPECT_EQ(distinct.layers, all.layers);
+  std::map<int, int64_t> layers;
+  for (const Op& op : distinct.ops) {
+    layers[op.layer] = op.num_layers;
+  }
+  // The first has no residual to add to.
+  EXPECT_THAT(layers, ElementsAre(Pair(-1, 1), Pair(0, 1), Pair(1, 2), Pair(3, 58)));
+  // Together they are the ops of all layers, and each is as it is among those.
+  std::map<std::string, int64_t> num_left;
+  for (const Op& op : all.ops) {
+    ++num_left[op.name];
+  }
+  for (const Op& op : distinct.ops) {
+    num_left[op.name] -= op.num_layers;
+    for (const Op& other : all.ops) {
+      if (other.name == op.name && other.layer >= op.layer && op.layer != 0 &&
+          (op.layer != 1 || other.layer < 3)) {
+        EXPECT_EQ(other.shape, op.shape) << op.name << " in layer " << other.layer;
+        EXPECT_EQ(other.work.bytes(), op.work.bytes()) << op.name;
+      }
+    }
+  }
+  for (const auto& [name, left] : num_left) {
+    EXPECT_EQ(left, 0) << name;
+  }
 }
 
 TEST(MakeStepTest, PipelineStagesHaveLayersOfTheirOwnAndHandOver) {
