@@ -1,9 +1,12 @@
 #include "gpu/nvml.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "gpu/shared_library.h"
 
@@ -36,6 +39,11 @@ struct Memory {
   unsigned long long free;
   unsigned long long used;
 };
+
+// CUDA has no prefix, and "GPU-" is written before what it says of a part as well.
+absl::string_view DigitsOf(absl::string_view uuid) {
+  return absl::StripPrefix(absl::StripPrefix(uuid, "GPU-"), "MIG-");
+}
 
 struct PciInfo {  // nvmlPciInfo_t, version 3
   char bus_id_legacy[16];
@@ -74,6 +82,8 @@ struct Nvml::Api {
   int (*get_ecc)(Device, unsigned*, unsigned*) = nullptr;
   int (*get_nvlink)(Device, unsigned, unsigned*) = nullptr;
   int (*get_compute)(Device, int*, int*) = nullptr;
+  int (*get_max_parts)(Device, unsigned*) = nullptr;
+  int (*get_part)(Device, unsigned, Device*) = nullptr;
 
   absl::Status LoadFrom(const SharedLibrary& library) {
     LASTFLOP_RETURN_IF_ERROR(library.Load("nvmlInit_v2", init));
@@ -102,6 +112,8 @@ struct Nvml::Api {
     library.Load("nvmlDeviceGetPersistenceMode", get_persistence).IgnoreError();
     library.Load("nvmlDeviceGetEccMode", get_ecc).IgnoreError();
     library.Load("nvmlDeviceGetNvLinkState", get_nvlink).IgnoreError();
+    library.Load("nvmlDeviceGetMaxMigDeviceCount", get_max_parts).IgnoreError();
+    library.Load("nvmlDeviceGetMigDeviceHandleByIndex", get_part).IgnoreError();
     return library.Load("nvmlDeviceGetCudaComputeCapability", get_compute);
   }
 };
@@ -160,9 +172,9 @@ GpuDescription Nvml::Describe(int gpu) const {
   if (api_->get_name(device, text, sizeof(text)) == kSuccess) {
     description.name = text;
   }
-  if (api_->get_uuid(device, text, sizeof(text)) == kSuccess) {
-    description.uuid = text;
-  }
+  GpuIdentity identity = IdentityOf(device);
+  description.uuid = std::move(identity.uuid);
+  description.mig_uuids = std::move(identity.mig_uuids);
   Memory memory{};
   if (api_->get_memory(device, &memory) == kSuccess) {
     description.memory_bytes = static_cast<int64_t>(memory.total);
@@ -231,10 +243,48 @@ GpuTelemetry Nvml::Read(int gpu) const {
   return telemetry;
 }
 
+GpuIdentity Nvml::IdentityOf(void* device) const {
+  GpuIdentity identity;
+  char text[96] = {};
+  if (api_->get_uuid(device, text, sizeof(text)) == kSuccess) {
+    identity.uuid = text;
+  }
+  unsigned most_parts = 0;
+  if (api_->get_max_parts == nullptr || api_->get_part == nullptr ||
+      api_->get_max_parts(device, &most_parts) != kSuccess) {
+    return identity;
+  }
+  for (unsigned i = 0; i < most_parts; ++i) {
+    Device part = nullptr;
+    if (api_->get_part(device, i, &part) == kSuccess &&
+        api_->get_uuid(part, text, sizeof(text)) == kSuccess) {
+      identity.mig_uuids.emplace_back(text);
+    }
+  }
+  return identity;
+}
+
+std::vector<GpuIdentity> Nvml::Identities() const {
+  std::vector<GpuIdentity> identities;
+  for (void* const device : devices_) {
+    identities.push_back(IdentityOf(device));
+  }
+  return identities;
+}
+
+std::vector<VisibleGpu> Nvml::Visible() const {
+  return VisibleGpus(Identities(), VisibleDevicesVariable());
+}
+
 absl::StatusOr<int> Nvml::FindUuid(const std::string& uuid) const {
-  for (int gpu = 0; gpu < num_gpus(); ++gpu) {
-    if (Describe(gpu).uuid == uuid) {
-      return gpu;
+  const std::vector<GpuIdentity> identities = Identities();
+  const absl::string_view digits = DigitsOf(uuid);
+  for (size_t gpu = 0; gpu < identities.size(); ++gpu) {
+    const std::vector<std::string>& parts = identities[gpu].mig_uuids;
+    if (DigitsOf(identities[gpu].uuid) == digits ||
+        std::any_of(parts.begin(), parts.end(),
+                    [&](const std::string& part) { return DigitsOf(part) == digits; })) {
+      return static_cast<int>(gpu);
     }
   }
   return absl::NotFoundError(absl::StrCat("NVML knows no GPU ", uuid));

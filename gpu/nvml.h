@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu/visible_gpus.h"
 
 namespace lastflop {
 
@@ -30,6 +31,7 @@ struct GpuDescription {
   std::string name;
   std::string uuid;
   std::string pci_bus_id;
+  std::vector<std::string> mig_uuids;  // "MIG-..." of the parts that it is divided into.
   int64_t memory_bytes = 0;
   std::optional<unsigned> pcie_generation;  // The link's of now.
   std::optional<unsigned> pcie_generation_max;
@@ -44,7 +46,8 @@ struct GpuDescription {
 };
 
 // The driver's management library, which does not touch the GPUs: safe in a process that spawns
-// others. GPUs are numbered by PCI bus, as CUDA_DEVICE_ORDER=PCI_BUS_ID has them. Not thread-safe.
+// others. GPUs are all of the host, numbered by PCI bus, whatever CUDA_VISIBLE_DEVICES says:
+// Visible() has CUDA's own numbers. Not thread-safe.
 class Nvml {
  public:
   // NotFound on a host without the driver.
@@ -55,11 +58,17 @@ class Nvml {
   const std::string& driver_version() const { return driver_version_; }
   GpuDescription Describe(int gpu) const;
   GpuTelemetry Read(int gpu) const;
-  // The GPU with this UUID ("GPU-..."); NotFound.
+  // Names of all GPUs, in order.
+  std::vector<GpuIdentity> Identities() const;
+  // The GPUs that CUDA shows to this process: cuda:0, cuda:1, ... (gpu/visible_gpus.h).
+  std::vector<VisibleGpu> Visible() const;
+  // The GPU with this UUID, or with a part that has it, whatever the prefix ("GPU-", "MIG-");
+  // NotFound.
   absl::StatusOr<int> FindUuid(const std::string& uuid) const;
 
  private:
   struct Api;
+  GpuIdentity IdentityOf(void* device) const;
   explicit Nvml(std::unique_ptr<Api> api);
   std::unique_ptr<Api> api_;
   std::vector<void*> devices_;

@@ -117,7 +117,8 @@ struct BackendOptions {
   int rank = 0;
   int num_ranks = 1;
   int device_index = 0;
-  bool shard = false;  // One rank stands for all: its collectives are modelled.
+  std::string gpu_uuid;  // That device_index must be, as held and watched; "": not known.
+  bool shard = false;    // One rank stands for all: its collectives are modelled.
   // Routed experts alone (StepOptions) of one rank, whatever ranks the plan has.
   bool experts_only = false;
   // Whose share of the routing the one rank of a shard or of experts_only has, layer by layer: the

@@ -25,6 +25,7 @@
 #include "worker/arm.h"
 #include "worker/attempt_runner.h"
 #include "worker/host.h"
+#include "worker/host_devices.h"
 #include "worker/launch_stop_rule.h"
 #include "worker/measuring_hold.h"
 #include "worker/message_pipe.h"
@@ -85,6 +86,7 @@ class Child {
 
   absl::Status Load(const v1::ChildStart& request) {
     device_ = request.device();
+    identity_ = IdentityOf(device_);
     PluginFiles plugins;
     for (const v1::PluginFile& file : request.plugins()) {
       plugins[file.name()] = {.path = file.path(), .fingerprint = file.fingerprint()};
@@ -132,6 +134,7 @@ class Child {
     // block each other. Half of the time that there is remains to measure in.
     const absl::StatusOr<MeasuringHold> hold = HoldToMeasure(
         **gang, {.device = device_,
+                 .lock_name = identity_.lock_name,
                  .timeout = attempt.deadline / 2,
                  .say = [this](const std::string& text) { Note("device_held", text); }});
     if (absl::IsDeadlineExceeded(hold.status())) {
@@ -176,6 +179,7 @@ class Child {
     options.num_ranks = place.shard ? 1 : place.num_ranks;
     options.shard = place.shard;
     options.plugins = &*plugins_;
+    options.gpu_uuid = identity_.gpu_uuid;
     const std::pair<absl::string_view, absl::string_view> device = absl::StrSplit(device_, ':');
     if (!absl::SimpleAtoi(device.second, &options.device_index)) {
       return absl::InternalError(absl::StrCat("device ", device_, " has no index"));
@@ -211,6 +215,7 @@ class Child {
 
   MessagePipe pipe_;
   std::string device_;
+  DeviceIdentity identity_;  // In this process, whose plan may have set CUDA_VISIBLE_DEVICES.
   LaunchSpec launch_;
   Campaign campaign_;
   GangPlace place_;

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "common/units.h"
 #include "common/words.h"
 #include "gpu/cuda_status.h"
+#include "gpu/visible_gpus.h"
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
 #include "worker/cuda_run_op.h"
@@ -92,8 +92,7 @@ absl::Status CudaBackend::Open() {
   if (options_.measure.warm) {
     return absl::UnimplementedError("measure.warm=true: the CUDA backend measures cold weights");
   }
-  // Before the first call: the driver's own order is by speed, NVML's by bus.
-  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  NumberGpusByBus();
   int num_devices = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&num_devices); error != cudaSuccess) {
     return absl::FailedPreconditionError(
@@ -109,6 +108,12 @@ absl::Status CudaBackend::Open() {
                                 "asking for the device");
   device_name_ = properties.name;
   uuid_ = UuidText(properties.uuid);
+  if (!options_.gpu_uuid.empty() && options_.gpu_uuid != uuid_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cuda:", options_.device_index, " is ", uuid_, " to CUDA and ", options_.gpu_uuid,
+        " to NVML, which is held: name GPUs by UUID in "
+        "CUDA_VISIBLE_DEVICES"));
+  }
   architecture_ = absl::StrCat("sm_", properties.major, properties.minor);
   l2_bytes_ = properties.l2CacheSize;
   context_.num_sms = properties.multiProcessorCount;

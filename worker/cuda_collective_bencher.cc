@@ -14,6 +14,7 @@
 #include "gpu/device_buffer.h"
 #include "gpu/nccl.h"
 #include "gpu/stream.h"
+#include "gpu/visible_gpus.h"
 #include "kernels/cpu/bf16.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "worker/collective_bencher.h"
@@ -31,7 +32,7 @@ class CudaCollectiveBencher final : public CollectiveBencher {
   explicit CudaCollectiveBencher(Gang& gang) : gang_(gang) {}
 
   absl::Status Open(int device_index) {
-    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+    NumberGpusByBus();
     LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
     cudaDeviceProp properties{};
     LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_index),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "gpu/cuda_status.h"
 #include "gpu/device_buffer.h"
 #include "gpu/stream.h"
+#include "gpu/visible_gpus.h"
 #include "kernels/cuda/read_probe_cuda.h"
 #include "kernels/cuda/weights_random_cuda.h"
 #include "worker/device_probe.h"
@@ -177,7 +177,7 @@ absl::StatusOr<double> LaunchGapMicros(const Stream& stream) {
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() {
-  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  NumberGpusByBus();
   int num_gpus = 0;
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceCount(&num_gpus), "counting GPUs");
   std::vector<std::string> missing;
@@ -199,7 +199,7 @@ absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() {
 bool HasCudaBackend() { return true; }
 
 absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine) {
-  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  NumberGpusByBus();
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
   cudaDeviceProp properties{};
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, device_index),
@@ -222,7 +222,7 @@ absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine) {
 }
 
 absl::StatusOr<double> ProbeProductTflopPerS(int device_index) {
-  setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+  NumberGpusByBus();
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");
   LASTFLOP_ASSIGN_OR_RETURN(const Stream stream, Stream::Create());
   LASTFLOP_ASSIGN_OR_RETURN(std::vector<double> times, ProductMicros(stream, kProductSize));

@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -125,6 +128,44 @@ std::vector<Finding> FindingsOfGpu(int index, const GpuDescription& gpu, const G
   return findings;
 }
 
+std::vector<Finding> FindingsOfVisibility(const std::vector<GpuDescription>& gpus,
+                                          const std::vector<VisibleGpu>& visible,
+                                          const std::optional<std::string>& visible_devices,
+                                          const std::optional<std::string>& device_order) {
+  std::vector<Finding> findings;
+  if (!visible_devices.has_value()) {
+    return findings;
+  }
+  const std::string variable = absl::StrCat("CUDA_VISIBLE_DEVICES=", *visible_devices);
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    const bool is_shown = std::any_of(visible.begin(), visible.end(), [&](const VisibleGpu& one) {
+      return one.gpu == static_cast<int>(i);
+    });
+    if (!is_shown) {
+      findings.push_back({.severity = visible.empty() ? "problem" : "ok",
+                          .subject = gpus[i].uuid,
+                          .found = absl::StrCat(gpus[i].name, ", hidden by ", variable),
+                          .spoils = visible.empty() ? "no GPU is shown: every result would be of "
+                                                      "the CPU"
+                                                    : "nothing is measured on it"});
+    }
+  }
+  const bool are_alike = std::all_of(gpus.begin(), gpus.end(), [&](const GpuDescription& gpu) {
+    return gpu.name == gpus.front().name;
+  });
+  const bool has_numbers =
+      !absl::StartsWith(*visible_devices, "GPU-") && !absl::StartsWith(*visible_devices, "MIG-");
+  if (!are_alike && has_numbers && device_order != "PCI_BUS_ID") {
+    findings.push_back({.severity = "warning",
+                        .subject = "gpu order",
+                        .found = absl::StrCat(variable, " is counted by PCI bus"),
+                        .spoils = "these GPUs differ, and other programs count the fastest first: "
+                                  "they may mean another one; name GPUs by UUID, or set "
+                                  "CUDA_DEVICE_ORDER=PCI_BUS_ID for all"});
+  }
+  return findings;
+}
+
 std::vector<Finding> ExamineGpus() {
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/nvidia0", F_OK) == 0;
   const auto nvml = Nvml::Create();
@@ -144,19 +185,31 @@ std::vector<Finding> ExamineGpus() {
                                               " NVIDIA GPUs, and a build without the CUDA backend"),
                         .spoils = "every result would be of the CPU: build with LASTFLOP_CUDA=on"});
   }
+  std::vector<GpuDescription> gpus;
   for (int gpu = 0; gpu < (*nvml)->num_gpus(); ++gpu) {
-    const GpuDescription description = (*nvml)->Describe(gpu);
-    for (Finding& finding :
-         FindingsOfGpu(gpu, description, (*nvml)->Read(gpu), (*nvml)->num_gpus())) {
+    gpus.push_back((*nvml)->Describe(gpu));
+  }
+  const std::vector<VisibleGpu> visible = (*nvml)->Visible();
+  const char* const order = std::getenv("CUDA_DEVICE_ORDER");
+  for (Finding& finding :
+       FindingsOfVisibility(gpus, visible, VisibleDevicesVariable(),
+                            order == nullptr ? std::nullopt : std::optional<std::string>(order))) {
+    findings.push_back(std::move(finding));
+  }
+  const int num_visible = static_cast<int>(visible.size());
+  for (int index = 0; index < num_visible; ++index) {
+    const int gpu = visible[static_cast<size_t>(index)].gpu;
+    const GpuDescription& description = gpus[static_cast<size_t>(gpu)];
+    for (Finding& finding : FindingsOfGpu(index, description, (*nvml)->Read(gpu), num_visible)) {
       findings.push_back(std::move(finding));
     }
     if (HasCudaBackend()) {
-      for (Finding& finding : Measured(gpu, description, (*nvml)->num_gpus())) {
+      for (Finding& finding : Measured(index, description, num_visible)) {
         findings.push_back(std::move(finding));
       }
     }
   }
-  if (HasCudaBackend() && (*nvml)->num_gpus() > 1) {
+  if (HasCudaBackend() && num_visible > 1) {
     const auto peers = GpusWithoutPeerAccess();
     const bool all = peers.ok() && peers->empty();
     findings.push_back({.severity = all ? "ok" : "warning",

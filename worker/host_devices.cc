@@ -6,9 +6,11 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/campaign_json.h"
 #include "common/log.h"
@@ -27,7 +29,7 @@ constexpr int kMostRanksOfACore = 8;
 
 int NumUsableGpus() {
   const auto nvml = Nvml::Create();
-  return HasCudaBackend() && nvml.ok() ? (*nvml)->num_gpus() : 0;
+  return HasCudaBackend() && nvml.ok() ? static_cast<int>((*nvml)->Visible().size()) : 0;
 }
 
 Machine MeasuredCpuMachine() {
@@ -94,6 +96,44 @@ absl::Status CheckDevice(const std::string& device) {
       device, {.num_cores = static_cast<int>(AllowedCores().size()), .num_gpus = NumUsableGpus()});
 }
 
+DeviceIdentity IdentityOf(const std::string& device, const std::vector<GpuIdentity>& gpus,
+                          const std::optional<std::string>& visible_devices) {
+  absl::string_view digits = device;
+  const absl::StatusOr<int64_t> index =
+      absl::ConsumePrefix(&digits, "cuda:") ? ParseInteger(digits) : absl::NotFoundError("no GPU");
+  const std::vector<VisibleGpu> visible = VisibleGpus(gpus, visible_devices);
+  if (!index.ok() || *index < 0 || *index >= static_cast<int64_t>(visible.size())) {
+    return {.lock_name = device, .gpu_uuid = ""};
+  }
+  const VisibleGpu& found = visible[static_cast<size_t>(*index)];
+  const std::string& uuid = gpus[static_cast<size_t>(found.gpu)].uuid;
+  return {.lock_name = uuid.empty() ? device : uuid,
+          .gpu_uuid = found.mig_uuid.empty() ? uuid : ""};
+}
+
+DeviceIdentity IdentityOf(const std::string& device) {
+  if (!absl::StartsWith(device, "cuda:")) {
+    return {.lock_name = device, .gpu_uuid = ""};
+  }
+  const auto nvml = Nvml::Create();
+  return IdentityOf(device, nvml.ok() ? (*nvml)->Identities() : std::vector<GpuIdentity>{},
+                    VisibleDevicesVariable());
+}
+
+absl::StatusOr<Machine> DescribeCudaDevice(const Nvml& nvml, int index) {
+  const std::vector<VisibleGpu> visible = nvml.Visible();
+  if (index < 0 || index >= static_cast<int>(visible.size())) {
+    const std::optional<std::string> variable = VisibleDevicesVariable();
+    return absl::NotFoundError(absl::StrCat(
+        "cuda:", index, ": this host has ", nvml.num_gpus(), " GPUs",
+        variable.has_value()
+            ? absl::StrCat(", and CUDA_VISIBLE_DEVICES=", *variable, " shows ", visible.size())
+            : ""));
+  }
+  const int gpu = visible[static_cast<size_t>(index)].gpu;
+  return DescribeGpu(nvml.Describe(gpu), static_cast<int>(visible.size()));
+}
+
 Machine DescribeGpu(const GpuDescription& gpu, int num_gpus) {
   Machine machine;
   machine.name = "detected";
@@ -116,11 +156,10 @@ absl::StatusOr<Machine> MachineOfDevice(const std::string& device) {
     return MeasuredCpuMachine();
   }
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<Nvml> nvml, Nvml::Create());
-  if (!absl::SimpleAtoi(index_text, &index) || index < 0 || index >= nvml->num_gpus()) {
-    return absl::NotFoundError(
-        absl::StrCat(device, ": this host shows ", nvml->num_gpus(), " GPUs"));
+  if (!absl::SimpleAtoi(index_text, &index)) {
+    return absl::NotFoundError(absl::StrCat("device ", device, " has no index"));
   }
-  const Machine described = DescribeGpu(nvml->Describe(index), nvml->num_gpus());
+  LASTFLOP_ASSIGN_OR_RETURN(const Machine described, DescribeCudaDevice(*nvml, index));
   const absl::StatusOr<std::string> text = AskOwnProcess(device);
   const absl::StatusOr<Machine> measured =
       text.ok() ? MachineFromJson(*text) : absl::StatusOr<Machine>(text.status());

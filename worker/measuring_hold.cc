@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/status_macros.h"
 #include "worker/agreement.h"
+#include "worker/host_devices.h"
 
 namespace lastflop {
 namespace {
@@ -127,7 +128,9 @@ absl::StatusOr<MeasuringHold> HoldToMeasure(Gang& gang, const MeasuringHoldOptio
   LASTFLOP_ASSIGN_OR_RETURN(Agreement agreement, Agreement::Create(gang));
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<int> ranks, ByDevice(gang, options.device));
   absl::StatusOr<DeviceLock> host = DeviceLock::Open("host", options.folder);
-  absl::StatusOr<DeviceLock> device = DeviceLock::Open(options.device, options.folder);
+  absl::StatusOr<DeviceLock> device = DeviceLock::Open(
+      options.lock_name.empty() ? IdentityOf(options.device).lock_name : options.lock_name,
+      options.folder);
   if (const std::optional<Failure> failure =
           agreement.Agree(host.ok() ? device.status() : host.status());
       failure.has_value()) {

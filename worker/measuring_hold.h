@@ -19,7 +19,8 @@ struct MeasuringHold {
 };
 
 struct MeasuringHoldOptions {
-  std::string device;  // This rank's.
+  std::string device;     // This rank's.
+  std::string lock_name;  // Of it among all devices of the host; "": IdentityOf(device)'s.
   std::chrono::milliseconds timeout{0};
   std::string folder = LockFolder();
   // Called once a lock has been waited for for so long: who has it.

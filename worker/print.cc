@@ -45,12 +45,9 @@ int PrintCudaMachine(int index) {
   if (!nvml.ok()) {
     return Failed(nvml.status());
   }
-  if (index < 0 || index >= (*nvml)->num_gpus()) {
-    return Failed(absl::NotFoundError(
-        absl::StrCat("cuda:", index, ": this host shows ", (*nvml)->num_gpus(), " GPUs")));
-  }
-  const auto machine =
-      ProbeCudaDevice(index, DescribeGpu((*nvml)->Describe(index), (*nvml)->num_gpus()));
+  const absl::StatusOr<Machine> described = DescribeCudaDevice(**nvml, index);
+  const absl::StatusOr<Machine> machine =
+      described.ok() ? ProbeCudaDevice(index, *described) : described.status();
   if (!machine.ok()) {
     return Failed(machine.status());
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace lastflop {
 namespace {
 
@@ -69,6 +71,42 @@ TEST(GpuFindingsTest, CallsAGpuAloneWithoutNvLinkSoundAndSaysWhatIsTakenFromIt) 
   });
   ASSERT_NE(nvlink, findings.end());
   EXPECT_THAT(nvlink->spoils, testing::HasSubstr("PCIe"));
+}
+
+std::vector<GpuDescription> GpusOf(const std::vector<std::string>& names) {
+  std::vector<GpuDescription> gpus;
+  for (const std::string& name : names) {
+    GpuDescription gpu = SoundGpu();
+    gpu.name = name;
+    gpu.uuid = absl::StrCat("GPU-", gpus.size());
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+TEST(GpuFindingsTest, NamesTheGpusThatAreHidden) {
+  const std::vector<GpuDescription> gpus = GpusOf({"H200", "H200"});
+  const std::vector<VisibleGpu> second = {{.gpu = 1, .mig_uuid = ""}};
+  EXPECT_TRUE(FindingsOfVisibility(gpus, second, std::nullopt, std::nullopt).empty());
+  const auto hidden = FindingsOfVisibility(gpus, second, "1", std::nullopt);
+  EXPECT_THAT(SubjectsOf(hidden, "ok"), testing::ElementsAre("GPU-0"));
+  EXPECT_EQ(hidden.size(), 1);
+  EXPECT_THAT(SubjectsOf(FindingsOfVisibility(gpus, {}, "", std::nullopt), "problem"),
+              testing::ElementsAre("GPU-0", "GPU-1"));
+}
+
+TEST(GpuFindingsTest, WarnsOfNumbersThatMeanOtherGpusToOtherPrograms) {
+  const std::vector<GpuDescription> gpus = GpusOf({"T4", "H200"});
+  const std::vector<VisibleGpu> both = {{.gpu = 0, .mig_uuid = ""}, {.gpu = 1, .mig_uuid = ""}};
+  const auto warnings = [&](const std::vector<GpuDescription>& of, const std::string& variable,
+                            const std::optional<std::string>& order) {
+    return SubjectsOf(FindingsOfVisibility(of, both, variable, order), "warning");
+  };
+  EXPECT_THAT(warnings(gpus, "0,1", std::nullopt), testing::ElementsAre("gpu order"));
+  EXPECT_THAT(warnings(gpus, "0,1", "FASTEST_FIRST"), testing::ElementsAre("gpu order"));
+  EXPECT_THAT(warnings(gpus, "0,1", "PCI_BUS_ID"), testing::IsEmpty());
+  EXPECT_THAT(warnings(gpus, "GPU-0,GPU-1", std::nullopt), testing::IsEmpty());
+  EXPECT_THAT(warnings(GpusOf({"H200", "H200"}), "0,1", std::nullopt), testing::IsEmpty());
 }
 
 TEST(GpuFindingsTest, CallsIdleClocksNoThrottle) {

@@ -29,5 +29,29 @@ TEST(CheckDeviceTest, RefusesWhatThisHostDoesNotHaveAndSaysWhatItHas) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0 to cuda:7"));
 }
 
+TEST(IdentityOfTest, IsTheSameGpuWhateverNumberAProcessHasForIt) {
+  const std::vector<GpuIdentity> gpus = {{.uuid = "GPU-a", .mig_uuids = {}},
+                                         {.uuid = "GPU-b", .mig_uuids = {}}};
+  EXPECT_EQ(IdentityOf("cuda:1", gpus, std::nullopt).lock_name, "GPU-b");
+  EXPECT_EQ(IdentityOf("cuda:0", gpus, "1").lock_name, "GPU-b");
+  EXPECT_EQ(IdentityOf("cuda:0", gpus, "GPU-b").gpu_uuid, "GPU-b");
+  EXPECT_EQ(IdentityOf("cuda:0", gpus, "0").lock_name, "GPU-a");
+}
+
+TEST(IdentityOfTest, HoldsTheWholeGpuOfAPart) {
+  const std::vector<GpuIdentity> gpus = {{.uuid = "GPU-a", .mig_uuids = {"MIG-1", "MIG-2"}}};
+  const DeviceIdentity part = IdentityOf("cuda:0", gpus, "MIG-2");
+  EXPECT_EQ(part.lock_name, "GPU-a");
+  EXPECT_EQ(part.gpu_uuid, "") << "CUDA names the part";
+}
+
+TEST(IdentityOfTest, KeepsTheNameOfWhatIsNoKnownGpu) {
+  const std::vector<GpuIdentity> gpus = {{.uuid = "GPU-a", .mig_uuids = {}}};
+  EXPECT_EQ(IdentityOf("cpu:3", gpus, std::nullopt).lock_name, "cpu:3");
+  EXPECT_EQ(IdentityOf("cuda:1", gpus, std::nullopt).lock_name, "cuda:1");
+  EXPECT_EQ(IdentityOf("cuda:0", {}, std::nullopt).lock_name, "cuda:0");
+  EXPECT_EQ(IdentityOf("cuda:0", gpus, "").lock_name, "cuda:0");
+}
+
 }  // namespace
 }  // namespace lastflop

@@ -193,5 +193,18 @@ TEST_F(MeasuringHoldTest, OneMeasuresOnTheCpuButSingleGpusDoSideBySide) {
   EXPECT_FALSE(HoldToMeasure(Options("cuda:1", milliseconds(0))).ok());
 }
 
+TEST_F(MeasuringHoldTest, HoldsTheGpuItselfWhateverNumberItHas) {
+  MeasuringHoldOptions options = Options("cuda:0", milliseconds(0));
+  options.lock_name = "GPU-a";
+  const auto first = HoldToMeasure(options);
+  ASSERT_TRUE(first.ok());
+  options.device = "cuda:1";  // Of a process that CUDA_VISIBLE_DEVICES shows it as the second.
+  const absl::Status same = HoldToMeasure(options).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(same)) << same;
+  options.device = "cuda:0";
+  options.lock_name = "GPU-b";
+  EXPECT_TRUE(HoldToMeasure(options).ok());
+}
+
 }  // namespace
 }  // namespace lastflop
