@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -20,10 +22,14 @@ namespace {
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * kKiB;
 
-absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags) {
+absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags, Io& io) {
   std::vector<std::string> gpus;
   if (flags.device != "cpu") {
-    LASTFLOP_ASSIGN_OR_RETURN(gpus, DevicesOnHost());
+    LASTFLOP_ASSIGN_OR_RETURN(HostDeviceList host, DevicesOnHost());
+    if (!host.unused_gpus.empty()) {
+      io.err << "WARNING: " << PlainLines(host.unused_gpus) << "\n";
+    }
+    gpus = std::move(host.names);
     std::erase_if(gpus, [](const std::string& name) { return !absl::StartsWith(name, "cuda:"); });
   }
   const bool is_cuda = flags.device == "cuda" || (flags.device.empty() && gpus.size() >= 2);
@@ -94,7 +100,7 @@ Rows BenchRows(const nlohmann::json& list) {
 }  // namespace
 
 int CollectivesCommand(const CollectivesFlags& flags, Io& io) {
-  const absl::StatusOr<CollectivesBench> bench = ResolveBench(flags);
+  const absl::StatusOr<CollectivesBench> bench = ResolveBench(flags, io);
   if (!bench.ok()) {
     return ExitCodeFor(bench.status(), io.err);
   }

@@ -12,14 +12,17 @@
 namespace lastflop {
 
 absl::StatusOr<LocalDevices> ChooseLocalDevices(const Campaign& campaign,
-                                                const std::vector<std::string>& on_host, int asked,
+                                                const HostDeviceList& on_host, int asked,
                                                 int needed) {
   std::vector<std::string> gpus;
-  std::copy_if(on_host.begin(), on_host.end(), std::back_inserter(gpus),
+  std::copy_if(on_host.names.begin(), on_host.names.end(), std::back_inserter(gpus),
                [](const std::string& device) { return absl::StartsWith(device, "cuda:"); });
   const bool wants_gpus =
       campaign.machine_auto ? !gpus.empty() : campaign.machine.backend == "cuda";
   LocalDevices devices;
+  if (campaign.machine_auto || wants_gpus) {
+    devices.warning = on_host.unused_gpus;
+  }
   if (!wants_gpus) {
     for (int i = 0; i < (asked > 0 ? asked : needed); ++i) {
       devices.names.push_back(absl::StrCat("cpu:", i));
@@ -28,9 +31,11 @@ absl::StatusOr<LocalDevices> ChooseLocalDevices(const Campaign& campaign,
   }
   if (gpus.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the campaign is for ", campaign.machine.name,
-                     " and this host has no GPU that this build can use (`lastflop doctor` says "
-                     "why); --set machine=auto measures the CPU instead"));
+        absl::StrCat("the campaign is for ", campaign.machine.name, " and ",
+                     on_host.unused_gpus.empty() ? "this host has no GPU that this build can use "
+                                                   "(`lastflop doctor` says why)"
+                                                 : on_host.unused_gpus,
+                     "; --set machine=auto measures the CPU instead"));
   }
   if (asked > static_cast<int>(gpus.size())) {
     return absl::FailedPreconditionError(
@@ -64,7 +69,7 @@ absl::Status CheckHoldsBaseline(const std::vector<TrialSpec>& trials, size_t num
                    "allows ", num_workers, ": nothing could be measured"));
 }
 
-absl::StatusOr<std::vector<std::string>> DevicesOnHost() {
+absl::StatusOr<HostDeviceList> DevicesOnHost() {
   LASTFLOP_ASSIGN_OR_RETURN(const std::string directory, BinaryDirectory());
   LASTFLOP_ASSIGN_OR_RETURN(
       const std::string text,
@@ -73,7 +78,8 @@ absl::StatusOr<std::vector<std::string>> DevicesOnHost() {
   if (document.is_discarded() || !document.contains("devices")) {
     return absl::InternalError("lastflop-worker does not say which devices this host has");
   }
-  return document.at("devices").get<std::vector<std::string>>();
+  return HostDeviceList{.names = document.at("devices").get<std::vector<std::string>>(),
+                        .unused_gpus = document.value("unused_gpus", "")};
 }
 
 }  // namespace lastflop

@@ -44,9 +44,12 @@ absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, in
                                                     std::optional<Fidelity>& fidelity, Io& io) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<TrialSpec> trials, ExpandTrials(campaign));
   const int needed = WorkersNeeded(trials);
-  LASTFLOP_ASSIGN_OR_RETURN(const std::vector<std::string> on_host, DevicesOnHost());
+  LASTFLOP_ASSIGN_OR_RETURN(const HostDeviceList on_host, DevicesOnHost());
   LASTFLOP_ASSIGN_OR_RETURN(LocalDevices devices,
                             ChooseLocalDevices(campaign, on_host, asked, needed));
+  if (!devices.warning.empty()) {
+    io.err << "WARNING: " << PlainLines(devices.warning) << "\n";
+  }
   if (devices.are_fewer_than_ranks && !fidelity.has_value()) {
     fidelity = Fidelity::kShard;
     io.err << "this host has " << devices.names.size() << " of " << needed

@@ -74,6 +74,9 @@ struct Failure {
 // while it was timed, 0 to 1.
 inline constexpr char kCpuShareElsewhere[] = "cpu_share_elsewhere";
 
+// The same, of an attempt on the CPU of a host with GPUs: why they are not used.
+inline constexpr char kUnusedGpus[] = "unused_gpus";
+
 // What one attempt (one trial, one launch, one gang) gives.
 struct AttemptResult {
   std::string attempt_id;

@@ -63,6 +63,7 @@ struct Nvml::Api {
   int (*get_count)(unsigned*) = nullptr;
   int (*get_handle)(unsigned, Device*) = nullptr;
   int (*get_driver)(char*, unsigned) = nullptr;
+  int (*get_cuda_version)(int*) = nullptr;
   int (*get_name)(Device, char*, unsigned) = nullptr;
   int (*get_uuid)(Device, char*, unsigned) = nullptr;
   int (*get_memory)(Device, Memory*) = nullptr;
@@ -103,6 +104,7 @@ struct Nvml::Api {
     if (!library.Load("nvmlDeviceGetCurrentClocksEventReasons", get_reasons).ok()) {
       library.Load("nvmlDeviceGetCurrentClocksThrottleReasons", get_reasons).IgnoreError();
     }
+    library.Load("nvmlSystemGetCudaDriverVersion_v2", get_cuda_version).IgnoreError();
     library.Load("nvmlDeviceGetTotalEccErrors", get_ecc_errors).IgnoreError();
     library.Load("nvmlDeviceGetCurrPcieLinkGeneration", get_pcie_generation).IgnoreError();
     library.Load("nvmlDeviceGetMaxPcieLinkGeneration", get_pcie_generation_max).IgnoreError();
@@ -153,6 +155,10 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Create() {
   char driver[96] = {};
   if (made->api_->get_driver(driver, sizeof(driver)) == kSuccess) {
     made->driver_version_ = driver;
+  }
+  if (made->api_->get_cuda_version != nullptr &&
+      made->api_->get_cuda_version(&made->cuda_version_) != kSuccess) {
+    made->cuda_version_ = 0;
   }
   unsigned count = 0;
   made->api_->get_count(&count);

@@ -56,6 +56,8 @@ class Nvml {
 
   int num_gpus() const { return static_cast<int>(devices_.size()); }
   const std::string& driver_version() const { return driver_version_; }
+  // The newest CUDA that the driver runs, 13000 for 13.0; 0: it does not say.
+  int cuda_version() const { return cuda_version_; }
   GpuDescription Describe(int gpu) const;
   GpuTelemetry Read(int gpu) const;
   // Names of all GPUs, in order.
@@ -73,6 +75,7 @@ class Nvml {
   std::unique_ptr<Api> api_;
   std::vector<void*> devices_;
   std::string driver_version_;
+  int cuda_version_ = 0;
 };
 
 }  // namespace lastflop

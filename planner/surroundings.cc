@@ -142,6 +142,18 @@ void AddHostLoad(const RankingContext& context, WarningList& warnings) {
   }
 }
 
+// A campaign that takes what is there has taken the CPU: said before all else.
+void AddUnusedGpus(const RankingContext& context, WarningList& warnings) {
+  for (const PooledTrial& trial : context.trials) {
+    for (const AttemptRecord* attempt : trial.attempts) {
+      const auto found = attempt->result.environment.find(kUnusedGpus);
+      if (context.campaign().machine_auto && found != attempt->result.environment.end()) {
+        warnings.Add(found->second);
+      }
+    }
+  }
+}
+
 void AddTrials(const RankingContext& context, WarningList& warnings) {
   int64_t num_measured = 0;
   std::map<Fidelity, int64_t> by_fidelity;
@@ -300,6 +312,7 @@ std::map<std::string, std::string> EnvironmentOf(const RankingContext& context) 
 
 std::vector<std::string> WarningsOf(const RankingContext& context) {
   WarningList warnings;
+  AddUnusedGpus(context, warnings);
   AddHostLoad(context, warnings);
   AddBaseline(context, warnings);
   for (std::string& warning : DriftWarnings(context.campaign(), context.baseline)) {

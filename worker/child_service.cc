@@ -24,6 +24,7 @@
 #include "worker/agreement.h"
 #include "worker/arm.h"
 #include "worker/attempt_runner.h"
+#include "worker/gpu_presence.h"
 #include "worker/host.h"
 #include "worker/host_devices.h"
 #include "worker/launch_stop_rule.h"
@@ -87,6 +88,10 @@ class Child {
   absl::Status Load(const v1::ChildStart& request) {
     device_ = request.device();
     identity_ = IdentityOf(device_);
+    if (absl::StartsWith(device_, "cpu:")) {
+      const std::optional<UnusedGpus> unused = FindUnusedGpus();
+      unused_gpus_ = unused.has_value() ? unused->Text() : "";
+    }
     PluginFiles plugins;
     for (const v1::PluginFile& file : request.plugins()) {
       plugins[file.name()] = {.path = file.path(), .fingerprint = file.fingerprint()};
@@ -159,6 +164,9 @@ class Child {
     result.environment["host"] = HostName();
     result.environment["build"] = BuildHash();
     result.environment["device"] = device_;
+    if (!unused_gpus_.empty()) {
+      result.environment[kUnusedGpus] = unused_gpus_;
+    }
     return result;
   }
 
@@ -216,6 +224,7 @@ class Child {
   MessagePipe pipe_;
   std::string device_;
   DeviceIdentity identity_;  // In this process, whose plan may have set CUDA_VISIBLE_DEVICES.
+  std::string unused_gpus_;
   LaunchSpec launch_;
   Campaign campaign_;
   GangPlace place_;

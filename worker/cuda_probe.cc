@@ -198,6 +198,8 @@ absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() {
 
 bool HasCudaBackend() { return true; }
 
+int CudaVersionOfBuild() { return CUDART_VERSION; }
+
 absl::StatusOr<Machine> ProbeCudaDevice(int device_index, Machine machine) {
   NumberGpusByBus();
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaSetDevice(device_index), "choosing the device");

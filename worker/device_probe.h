@@ -23,4 +23,7 @@ absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess();
 // Whether this build runs on GPUs.
 bool HasCudaBackend();
 
+// Of the toolkit that this build is of: 13000 for 13.0; 0 without the CUDA backend.
+int CudaVersionOfBuild();
+
 }  // namespace lastflop

@@ -1,7 +1,5 @@
 #include "worker/gpu_findings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "common/units.h"
 #include "worker/device_probe.h"
+#include "worker/gpu_presence.h"
 #include "worker/host_devices.h"
 
 namespace lastflop {
@@ -142,12 +141,10 @@ std::vector<Finding> FindingsOfVisibility(const std::vector<GpuDescription>& gpu
       return one.gpu == static_cast<int>(i);
     });
     if (!is_shown) {
-      findings.push_back({.severity = visible.empty() ? "problem" : "ok",
+      findings.push_back({.severity = "ok",
                           .subject = gpus[i].uuid,
                           .found = absl::StrCat(gpus[i].name, ", hidden by ", variable),
-                          .spoils = visible.empty() ? "no GPU is shown: every result would be of "
-                                                      "the CPU"
-                                                    : "nothing is measured on it"});
+                          .spoils = "nothing is measured on it"});
     }
   }
   const bool are_alike = std::all_of(gpus.begin(), gpus.end(), [&](const GpuDescription& gpu) {
@@ -167,24 +164,22 @@ std::vector<Finding> FindingsOfVisibility(const std::vector<GpuDescription>& gpu
 }
 
 std::vector<Finding> ExamineGpus() {
-  const bool has_driver = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/nvidia0", F_OK) == 0;
-  const auto nvml = Nvml::Create();
-  if (!nvml.ok() || (*nvml)->num_gpus() == 0) {
-    return {{.severity = has_driver ? "problem" : "ok",
-             .subject = "gpu",
-             .found = has_driver && !nvml.ok() ? std::string(nvml.status().message()) : "none",
-             .spoils = has_driver ? "GPUs that are there cannot be used or watched" : ""}};
-  }
   std::vector<Finding> findings;
-  findings.push_back(
-      {.severity = "ok", .subject = "driver", .found = (*nvml)->driver_version(), .spoils = ""});
-  if (!HasCudaBackend()) {
+  if (const std::optional<UnusedGpus> unused = FindUnusedGpus(); unused.has_value()) {
     findings.push_back({.severity = "problem",
                         .subject = "gpu",
-                        .found = absl::StrCat((*nvml)->num_gpus(),
-                                              " NVIDIA GPUs, and a build without the CUDA backend"),
-                        .spoils = "every result would be of the CPU: build with LASTFLOP_CUDA=on"});
+                        .found = unused->found,
+                        .spoils = absl::StrCat(unused->spoils, ": ", unused->advice)});
   }
+  const auto nvml = Nvml::Create();
+  if (!nvml.ok() || (*nvml)->num_gpus() == 0) {
+    if (findings.empty()) {
+      findings.push_back({.severity = "ok", .subject = "gpu", .found = "none", .spoils = ""});
+    }
+    return findings;
+  }
+  findings.push_back(
+      {.severity = "ok", .subject = "driver", .found = (*nvml)->driver_version(), .spoils = ""});
   std::vector<GpuDescription> gpus;
   for (int gpu = 0; gpu < (*nvml)->num_gpus(); ++gpu) {
     gpus.push_back((*nvml)->Describe(gpu));

@@ -32,4 +32,6 @@ absl::StatusOr<std::vector<std::string>> GpusWithoutPeerAccess() { return NoCuda
 
 bool HasCudaBackend() { return false; }
 
+int CudaVersionOfBuild() { return 0; }
+
 }  // namespace lastflop

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "kernels/kernel_table.h"
 #include "worker/device_probe.h"
 #include "worker/doctor.h"
+#include "worker/gpu_presence.h"
 #include "worker/host.h"
 #include "worker/host_devices.h"
 #include "worker/host_speeds.h"
@@ -35,7 +37,12 @@ int Failed(const absl::Status& status) {
 }
 
 int PrintDevices() {
-  std::cout << Json{{"devices", HostDevices()}, {"cuda_backend", HasCudaBackend()}}.dump() << "\n";
+  const std::optional<UnusedGpus> unused = FindUnusedGpus();
+  std::cout << Json{{"devices", HostDevices()},
+                    {"cuda_backend", HasCudaBackend()},
+                    {"unused_gpus", unused.has_value() ? unused->Text() : ""}}
+                   .dump()
+            << "\n";
   return kExitFinished;
 }
 

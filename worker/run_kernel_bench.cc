@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
 #include "worker/device_probe.h"
+#include "worker/gpu_presence.h"
 #include "worker/host_devices.h"
 #include "worker/kernel_bench.h"
 #include "worker/measuring_hold.h"
@@ -74,6 +76,9 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
   }
   if (request.device.empty()) {
     request.device = HostDevices().front();
+    if (const std::optional<UnusedGpus> unused = FindUnusedGpus(); unused.has_value()) {
+      std::cerr << "WARNING: " << unused->Text() << "\n";
+    }
   }
   LASTFLOP_RETURN_IF_ERROR(CheckDevice(request.device));
   LASTFLOP_ASSIGN_OR_RETURN(const MeasuringHold hold,

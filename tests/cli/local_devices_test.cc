@@ -16,40 +16,56 @@ Campaign For(const std::string& backend) {
   return campaign;
 }
 
+HostDeviceList Host(const std::vector<std::string>& names, const std::string& unused_gpus = "") {
+  return {.names = names, .unused_gpus = unused_gpus};
+}
+
 TEST(LocalDevicesTest, TakesTheGpusOfTheHostWhenTheMachineIsAuto) {
-  const auto devices = ChooseLocalDevices(For(""), {"cuda:0", "cuda:1"}, 0, 2);
+  const auto devices = ChooseLocalDevices(For(""), Host({"cuda:0", "cuda:1"}), 0, 2);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_THAT(devices->names, ElementsAre("cuda:0", "cuda:1"));
   EXPECT_FALSE(devices->are_fewer_than_ranks);
 }
 
 TEST(LocalDevicesTest, SaysThatThereAreFewerGpusThanRanks) {
-  const auto devices = ChooseLocalDevices(For("cuda"), {"cuda:0"}, 0, 8);
+  const auto devices = ChooseLocalDevices(For("cuda"), Host({"cuda:0"}), 0, 8);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_THAT(devices->names, ElementsAre("cuda:0"));
   EXPECT_TRUE(devices->are_fewer_than_ranks);
 }
 
 TEST(LocalDevicesTest, GivesEveryRankAWorkerOnTheCpu) {
-  const auto devices = ChooseLocalDevices(For(""), {"cpu:0"}, 0, 2);
+  const auto devices = ChooseLocalDevices(For(""), Host({"cpu:0"}), 0, 2);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_THAT(devices->names, ElementsAre("cpu:0", "cpu:1"));
 }
 
 TEST(LocalDevicesTest, MeasuresTheCpuOfAHostWithGpusWhenTheCampaignIsForOne) {
-  const auto devices = ChooseLocalDevices(For("cpu"), {"cuda:0"}, 0, 1);
+  const auto devices = ChooseLocalDevices(For("cpu"), Host({"cuda:0"}), 0, 1);
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_THAT(devices->names, ElementsAre("cpu:0"));
 }
 
 TEST(LocalDevicesTest, RefusesToRankACpuForACampaignOfGpus) {
-  const auto devices = ChooseLocalDevices(For("cuda"), {"cpu:0"}, 0, 8);
+  const auto devices = ChooseLocalDevices(For("cuda"), Host({"cpu:0"}), 0, 8);
   ASSERT_EQ(devices.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(devices.status().message()), testing::HasSubstr("some-machine"));
 }
 
+TEST(LocalDevicesTest, SaysWhyTheCpuIsTakenOnAHostWithGpus) {
+  const HostDeviceList host = Host({"cpu:0"}, "2 NVIDIA GPUs and no backend");
+  const auto automatic = ChooseLocalDevices(For(""), host, 0, 1);
+  ASSERT_TRUE(automatic.ok()) << automatic.status();
+  EXPECT_EQ(automatic->warning, "2 NVIDIA GPUs and no backend");
+  const auto meant = ChooseLocalDevices(For("cpu"), host, 0, 1);
+  ASSERT_TRUE(meant.ok()) << meant.status();
+  EXPECT_EQ(meant->warning, "") << "the campaign names a CPU";
+  EXPECT_THAT(std::string(ChooseLocalDevices(For("cuda"), host, 0, 1).status().message()),
+              testing::HasSubstr("2 NVIDIA GPUs and no backend"));
+}
+
 TEST(LocalDevicesTest, RefusesMoreWorkersThanGpus) {
-  EXPECT_FALSE(ChooseLocalDevices(For("cuda"), {"cuda:0"}, 2, 2).ok());
+  EXPECT_FALSE(ChooseLocalDevices(For("cuda"), Host({"cuda:0"}), 2, 2).ok());
 }
 
 TEST(CheckHoldsBaselineTest, RefusesWhatCouldMeasureNothing) {

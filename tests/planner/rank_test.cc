@@ -287,6 +287,21 @@ TEST(MakeRankingTest, WarnsOfAHostThatOthersUsedToo) {
   EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("host was busy"))));
 }
 
+TEST(MakeRankingTest, SaysThatACampaignForAnyMachineTookTheCpuOfAHostWithGpus) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("a", 1.2, 1.2);
+  for (AttemptRecord& attempt : builder.results().attempts) {
+    attempt.result.environment[kUnusedGpus] = "this host has 2 NVIDIA GPUs";
+  }
+  builder.results().campaign.machine_auto = true;
+  const Ranking ranking = MakeRanking(builder.results());
+  ASSERT_FALSE(ranking.warnings.empty());
+  EXPECT_EQ(ranking.warnings.front(), "this host has 2 NVIDIA GPUs");
+  EXPECT_EQ(ranking.environment.at(kUnusedGpus), "this host has 2 NVIDIA GPUs");
+  builder.results().campaign.machine_auto = false;
+  EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("NVIDIA"))));
+}
+
 TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnotherStep) {
   CampaignBuilder builder;
   builder.Baseline(1000, 0.5);
