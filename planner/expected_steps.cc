@@ -5,7 +5,6 @@
 
 #include "common/status_macros.h"
 #include "step/layout.h"
-#include "step/routing.h"
 
 namespace lastflop {
 namespace {
@@ -21,24 +20,25 @@ absl::StatusOr<ExpertLoad> ExpectedLoads::OfBoundingRank(const Model& model, con
                                                          int64_t opportunistic_keep,
                                                          bool shares_bandwidth) {
   const bool is_trace = routing.distribution == Distribution::kTrace;
-  const Key key{routing.distribution,
-                routing.exponent,
-                routing.seed,
-                is_trace ? &routing : nullptr,
-                tokens,
-                expert_groups,
-                opportunistic_keep,
-                shares_bandwidth};
-  if (const auto found = loads_.find(key); found != loads_.end()) {
-    return found->second;
+  const int64_t num_sampled = std::min(tokens, kMostSampledTokens);
+  const Key key{routing.distribution,          routing.exponent, routing.seed,
+                is_trace ? &routing : nullptr, num_sampled,      opportunistic_keep};
+  auto sampled = sampled_.find(key);
+  if (sampled == sampled_.end()) {
+    LASTFLOP_ASSIGN_OR_RETURN(SampledPairs pairs,
+                              SamplePairs(model, routing, num_sampled, opportunistic_keep, kDraws));
+    sampled = sampled_.emplace(key, Sampled{std::move(pairs), {}}).first;
   }
-  const int64_t sampled = std::min(tokens, kMostSampledTokens);
-  LASTFLOP_ASSIGN_OR_RETURN(
-      const ExpectedLoad expected,
-      EstimateLoad(model, routing, sampled, expert_groups, opportunistic_keep, kDraws));
-  ExpertLoad load = shares_bandwidth ? expected.mean_rank : expected.most_loaded_rank;
-  load.pairs *= static_cast<double>(tokens) / static_cast<double>(sampled);
-  loads_[key] = load;
+  auto& loads = sampled->second.loads;
+  auto expected = loads.find(expert_groups);
+  if (expected == loads.end()) {
+    LASTFLOP_ASSIGN_OR_RETURN(const ExpectedLoad load,
+                              LoadOfPairs(sampled->second.pairs, expert_groups));
+    expected = loads.emplace(expert_groups, load).first;
+  }
+  ExpertLoad load =
+      shares_bandwidth ? expected->second.mean_rank : expected->second.most_loaded_rank;
+  load.pairs *= static_cast<double>(tokens) / static_cast<double>(num_sampled);
   return load;
 }
 

@@ -10,6 +10,7 @@
 #include "common/plan.h"
 #include "step/make_step.h"
 #include "step/op.h"
+#include "step/routing.h"
 
 // The steps that ceilings compare: under expected routing, on the rank that bounds a step.
 namespace lastflop {
@@ -26,9 +27,14 @@ class ExpectedLoads {
                                             int64_t opportunistic_keep, bool shares_bandwidth);
 
  private:
-  using Key =
-      std::tuple<Distribution, double, uint64_t, const void*, int64_t, int64_t, int64_t, bool>;
-  std::map<Key, ExpertLoad> loads_;
+  struct Sampled {
+    SampledPairs pairs;
+    std::map<int64_t, ExpectedLoad> loads;  // By expert groups.
+  };
+
+  // Routing, tokens, opportunistic_keep.
+  using Key = std::tuple<Distribution, double, uint64_t, const void*, int64_t, int64_t>;
+  std::map<Key, Sampled> sampled_;
 };
 
 // Steps of a campaign's plans, layers that are alike built once. One thread at a time.

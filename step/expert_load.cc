@@ -10,23 +10,37 @@
 
 namespace lastflop {
 
-std::vector<ExpertLoad> LoadPerRank(const Model& model, const std::vector<int32_t>& expert_ids,
-                                    int64_t expert_parallel) {
+namespace {
+
+// By expert.
+std::vector<double> CountPairs(const Model& model, const std::vector<int32_t>& expert_ids) {
   std::vector<double> pairs(static_cast<size_t>(model.num_experts), 0);
   for (const int32_t expert : expert_ids) {
     if (expert >= 0) {  // -1: the token has fewer experts than top_k.
       pairs[static_cast<size_t>(expert)] += 1;
     }
   }
+  return pairs;
+}
+
+std::vector<ExpertLoad> SpreadOverRanks(const std::vector<double>& pairs, int64_t expert_parallel) {
   std::vector<ExpertLoad> loads(static_cast<size_t>(expert_parallel));
-  for (int64_t e = 0; e < model.num_experts; ++e) {
+  const auto num_experts = static_cast<int64_t>(pairs.size());
+  for (int64_t e = 0; e < num_experts; ++e) {
     const double expert_pairs = pairs[static_cast<size_t>(e)];
     // Rank r holds the experts [r E / n, (r + 1) E / n), which are equally many where n divides E.
-    ExpertLoad& load = loads[static_cast<size_t>(e * expert_parallel / model.num_experts)];
+    ExpertLoad& load = loads[static_cast<size_t>(e * expert_parallel / num_experts)];
     load.pairs += expert_pairs;
     load.unique_experts += expert_pairs > 0 ? 1 : 0;
   }
   return loads;
+}
+
+}  // namespace
+
+std::vector<ExpertLoad> LoadPerRank(const Model& model, const std::vector<int32_t>& expert_ids,
+                                    int64_t expert_parallel) {
+  return SpreadOverRanks(CountPairs(model, expert_ids), expert_parallel);
 }
 
 ExpertLoad MeanLoad(const std::vector<ExpertLoad>& of_layers) {
@@ -63,13 +77,11 @@ double ExpectedUniqueExperts(int64_t num_experts, int64_t top_k, int64_t num_tok
   return experts * (1 - std::pow(missed, static_cast<double>(num_tokens)));
 }
 
-absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& routing,
-                                          int64_t num_tokens, int64_t expert_parallel,
-                                          int64_t opportunistic_keep, int num_draws) {
-  if (num_draws < 1 || expert_parallel < 1 || expert_parallel > model.num_experts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("num_draws=", num_draws, ", expert_parallel=", expert_parallel, " of ",
-                     model.num_experts, " experts: both are at least 1"));
+absl::StatusOr<SampledPairs> SamplePairs(const Model& model, const Routing& routing,
+                                         int64_t num_tokens, int64_t opportunistic_keep,
+                                         int num_draws) {
+  if (num_draws < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("num_draws=", num_draws, ": at least 1"));
   }
   std::vector<int> moe_layers;
   for (size_t layer = 0; layer < model.layer_kinds.size(); ++layer) {
@@ -80,18 +92,34 @@ absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& rou
   if (moe_layers.empty()) {
     return absl::InvalidArgumentError("the model has no MoE layer: no expert is loaded");
   }
-  const double draws = num_draws;
-  ExpectedLoad expected;
-  double all_pairs = 0;
+  SampledPairs sampled;
   for (int draw = 0; draw < num_draws; ++draw) {
     // Layers differ in their permutation: draws go through them in turn.
     const int layer = moe_layers[static_cast<size_t>(draw) % moe_layers.size()];
     LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> scores,
                               MakeRouterScores(model, routing, num_tokens, layer, draw));
-    const std::vector<ExpertLoad> loads = LoadPerRank(
-        model, ChooseExperts(model, scores, num_tokens, opportunistic_keep), expert_parallel);
+    sampled.of_experts.push_back(
+        CountPairs(model, ChooseExperts(model, scores, num_tokens, opportunistic_keep)));
+  }
+  if (routing.distribution == Distribution::kUniform && model.router.num_groups <= 1 &&
+      (opportunistic_keep <= 0 || opportunistic_keep >= model.top_k)) {
+    sampled.unique_experts = ExpectedUniqueExperts(model.num_experts, model.top_k, num_tokens);
+  }
+  return sampled;
+}
+
+absl::StatusOr<ExpectedLoad> LoadOfPairs(const SampledPairs& sampled, int64_t expert_parallel) {
+  const auto num_experts = static_cast<int64_t>(sampled.of_experts.front().size());
+  if (expert_parallel < 1 || expert_parallel > num_experts) {
+    return absl::InvalidArgumentError(absl::StrCat("expert_parallel=", expert_parallel, " of ",
+                                                   num_experts, " experts: it is at least 1"));
+  }
+  const auto draws = static_cast<double>(sampled.of_experts.size());
+  ExpectedLoad expected;
+  double all_pairs = 0;
+  for (const std::vector<double>& pairs : sampled.of_experts) {
     ExpertLoad most;
-    for (const ExpertLoad& load : loads) {
+    for (const ExpertLoad& load : SpreadOverRanks(pairs, expert_parallel)) {
       most.pairs = std::max(most.pairs, load.pairs);
       most.unique_experts = std::max(most.unique_experts, load.unique_experts);
       all_pairs += load.pairs / draws;
@@ -100,10 +128,7 @@ absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& rou
     expected.most_loaded_rank.pairs += most.pairs / draws;
     expected.most_loaded_rank.unique_experts += most.unique_experts / draws;
   }
-  if (routing.distribution == Distribution::kUniform && model.router.num_groups <= 1 &&
-      (opportunistic_keep <= 0 || opportunistic_keep >= model.top_k)) {
-    expected.total_unique = ExpectedUniqueExperts(model.num_experts, model.top_k, num_tokens);
-  }
+  expected.total_unique = sampled.unique_experts.value_or(expected.total_unique);
   const auto ranks = static_cast<double>(expert_parallel);
   expected.mean_rank = {.pairs = all_pairs / ranks,
                         .unique_experts = expected.total_unique / ranks};
@@ -113,6 +138,14 @@ absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& rou
   expected.imbalance =
       all_pairs > 0 ? expected.most_loaded_rank.pairs / expected.mean_rank.pairs : 1;
   return expected;
+}
+
+absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& routing,
+                                          int64_t num_tokens, int64_t expert_parallel,
+                                          int64_t opportunistic_keep, int num_draws) {
+  LASTFLOP_ASSIGN_OR_RETURN(const SampledPairs sampled,
+                            SamplePairs(model, routing, num_tokens, opportunistic_keep, num_draws));
+  return LoadOfPairs(sampled, expert_parallel);
 }
 
 }  // namespace lastflop

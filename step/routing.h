@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -58,5 +59,20 @@ struct ExpectedLoad {
 absl::StatusOr<ExpectedLoad> EstimateLoad(const Model& model, const Routing& routing,
                                           int64_t num_tokens, int64_t expert_parallel,
                                           int64_t opportunistic_keep, int num_draws);
+
+// What EstimateLoad samples, which is the same however experts are spread over ranks.
+struct SampledPairs {
+  std::vector<std::vector<double>> of_experts;  // [draw][expert]: pairs of one MoE layer.
+  // Closed form, where one exists, of how many experts have any.
+  std::optional<double> unique_experts;
+};
+
+// InvalidArgument: no draw, a model without MoE layers or experts; as MakeRouterScores.
+absl::StatusOr<SampledPairs> SamplePairs(const Model& model, const Routing& routing,
+                                         int64_t num_tokens, int64_t opportunistic_keep,
+                                         int num_draws);
+
+// InvalidArgument: more groups than experts, or none.
+absl::StatusOr<ExpectedLoad> LoadOfPairs(const SampledPairs& sampled, int64_t expert_parallel);
 
 }  // namespace lastflop
