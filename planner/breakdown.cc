@@ -69,9 +69,13 @@ std::vector<BreakdownShare> SumCategories(const std::vector<OpShare>& ops) {
 
 // Makes the parts sum to the step.
 void Close(StepBreakdown& breakdown) {
+  constexpr double kRounding = 1e-12;  // Of a step whose parts are its sum: a prediction's.
   double sum = 0;
   for (const OpShare& op : breakdown.ops) {
     sum += op.us;
+  }
+  if (std::abs(sum - breakdown.step_us) <= kRounding * breakdown.step_us) {
+    breakdown.step_us = sum;
   }
   if (sum > breakdown.step_us) {
     breakdown.overlap_us = sum - breakdown.step_us;

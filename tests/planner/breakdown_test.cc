@@ -62,6 +62,16 @@ TEST(MergeBreakdownsTest, TakesTheMedianOverLaunchesAndSkipsFailures) {
   EXPECT_FALSE(Merge({failed}).has_value());
 }
 
+TEST(MergeBreakdownsTest, ClaimsAllOfAStepWhosePartsAreItsSum) {
+  // 0.1 + 0.2 + 0.3 is not 0.6 in this order or that.
+  const auto breakdown = Merge({WithBreakdown(
+      {{OpCategory::kMoe, "a", 0.1}, {OpCategory::kMoe, "b", 0.2}, {OpCategory::kMoe, "c", 0.3}},
+      0.3 + 0.2 + 0.1 + 1e-16)});
+  ASSERT_EQ(breakdown->ops.size(), 3U);
+  EXPECT_EQ(breakdown->residual_us, 0);
+  EXPECT_EQ(breakdown->overlap_us, 0);
+}
+
 TEST(MixBreakdownTest, SharesAreOfServingTime) {
   BaselinePoint fast;
   fast.time_share = 0.25;
