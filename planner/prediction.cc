@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -21,11 +21,6 @@ double Spread(const TimeEstimate& time) {
   return half * half;
 }
 
-struct OpPair {
-  const PredictedOp* baseline = nullptr;
-  const PredictedOp* variant = nullptr;
-};
-
 // Of what no op shows (overlap, the host, drafts): nothing was fitted to it. An assumption.
 constexpr double kUnfittedSpread = 0.5;
 
@@ -37,29 +32,41 @@ struct DifferenceDoubt {
 };
 
 DifferenceDoubt DoubtOf(const StepPrediction& baseline, const StepPrediction& variant) {
-  std::map<std::string, OpPair> ops;
-  for (const PredictedOp& op : baseline.ops) {
-    ops[op.op].baseline = &op;
-  }
-  for (const PredictedOp& op : variant.ops) {
-    ops[op.op].variant = &op;
-  }
   DifferenceDoubt doubt;
   double sum = 0;
   double rest_us = variant.step.us - baseline.step.us;
-  for (const auto& [name, pair] : ops) {
-    const bool is_same = pair.baseline != nullptr && pair.variant != nullptr &&
-                         pair.baseline->time.us == pair.variant->time.us;
-    if (!is_same) {
-      for (const PredictedOp* op : {pair.baseline, pair.variant}) {
-        if (op != nullptr) {
-          doubt.origin = std::max(doubt.origin, op->time.origin);
-        }
+  const auto add = [&](const TimeEstimate& time) {
+    doubt.origin = std::max(doubt.origin, time.origin);
+    sum += Spread(time);
+  };
+  // Both arms mostly have their ops in the same order: the next one to meet is behind the last.
+  const size_t num_ops = variant.ops.size();
+  std::vector<bool> is_met(num_ops, false);
+  size_t next = 0;
+  for (const PredictedOp& op : baseline.ops) {
+    const PredictedOp* other = nullptr;
+    for (size_t i = 0; i < num_ops && other == nullptr; ++i) {
+      const size_t at = (next + i) % num_ops;
+      if (variant.ops[at].op == op.op) {
+        other = &variant.ops[at];
+        is_met[at] = true;
+        next = at + 1;
       }
-      sum += pair.baseline != nullptr ? Spread(pair.baseline->time) : 0;
-      sum += pair.variant != nullptr ? Spread(pair.variant->time) : 0;
-      rest_us += pair.baseline != nullptr ? pair.baseline->time.us : 0;
-      rest_us -= pair.variant != nullptr ? pair.variant->time.us : 0;
+    }
+    if (other != nullptr && other->time.us == op.time.us) {
+      continue;
+    }
+    add(op.time);
+    rest_us += op.time.us;
+    if (other != nullptr) {
+      add(other->time);
+      rest_us -= other->time.us;
+    }
+  }
+  for (size_t i = 0; i < num_ops; ++i) {
+    if (!is_met[i]) {
+      add(variant.ops[i].time);
+      rest_us -= variant.ops[i].time.us;
     }
   }
   doubt.spread_us = std::sqrt(sum) + kUnfittedSpread * std::abs(rest_us);
@@ -127,12 +134,22 @@ std::optional<StepBreakdown> BreakdownOf(const StepPrediction& step, bool is_slo
 
 }  // namespace
 
+const absl::StatusOr<StepPrediction>& CampaignPredictor::StepOfBaseline(const Plan& plan,
+                                                                        int point_index) {
+  const auto found = baselines_.find(point_index);
+  if (found != baselines_.end() && found->second.plan == plan) {
+    return found->second.step;
+  }
+  const Point& point = campaign_->points[static_cast<size_t>(point_index)];
+  return baselines_
+      .insert_or_assign(point_index,
+                        Remembered{plan, predictor_.Predict(plan, point, {.with_ops = true})})
+      .first->second.step;
+}
+
 absl::StatusOr<PredictedBaseline> CampaignPredictor::Baseline(int point_index) {
   PredictedBaseline baseline;
-  LASTFLOP_ASSIGN_OR_RETURN(
-      baseline.step,
-      predictor_.Predict(campaign_->baseline, campaign_->points[static_cast<size_t>(point_index)],
-                         {.with_ops = true}));
+  LASTFLOP_ASSIGN_OR_RETURN(baseline.step, StepOfBaseline(campaign_->baseline, point_index));
   std::optional<StepBreakdown> breakdown = BreakdownOf(baseline.step, /*is_slowest=*/false);
   std::optional<StepBreakdown> slowest = BreakdownOf(baseline.step, /*is_slowest=*/true);
   if (!breakdown.has_value() || !slowest.has_value()) {
@@ -153,8 +170,7 @@ PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
     return trial;
   }
   const Point& point = campaign_->points[static_cast<size_t>(spec.point_index)];
-  const PredictOptions options{.with_ops = true};
-  const absl::StatusOr<StepPrediction> baseline = predictor_.Predict(spec.baseline, point, options);
+  const absl::StatusOr<StepPrediction>& baseline = StepOfBaseline(spec.baseline, spec.point_index);
   if (!baseline.ok()) {
     trial.reason = absl::StrCat("no prediction of the baseline: ", baseline.status().message());
     return trial;
@@ -164,7 +180,8 @@ PredictedTrial CampaignPredictor::Compare(const TrialSpec& spec) {
         absl::StrCat("the cost model does not see what ", unseen, " changes: measure it");
     return trial;
   }
-  const absl::StatusOr<StepPrediction> variant = predictor_.Predict(spec.variant, point, options);
+  const absl::StatusOr<StepPrediction> variant =
+      predictor_.Predict(spec.variant, point, {.with_ops = true});
   if (!variant.ok()) {
     trial.reason = absl::StrCat("no prediction: ", variant.status().message());
     return trial;

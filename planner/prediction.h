@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,8 +55,17 @@ class CampaignPredictor {
   CampaignPredictor(const Campaign& campaign, StepPredictor predictor)
       : campaign_(&campaign), predictor_(std::move(predictor)) {}
 
+  struct Remembered {
+    Plan plan;
+    absl::StatusOr<StepPrediction> step;
+  };
+
+  // Remembered until the point is asked with another plan: trials have one baseline.
+  const absl::StatusOr<StepPrediction>& StepOfBaseline(const Plan& plan, int point_index);
+
   const Campaign* campaign_;  // Outlives this.
   StepPredictor predictor_;
+  std::map<int, Remembered> baselines_;  // By point.
 };
 
 // The ranking of a campaign from predictions alone, standing `predicted`: pruned by predicted

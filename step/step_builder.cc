@@ -16,6 +16,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 StepBuilder::StepBuilder(const Model& model, const Plan& plan, const Point& point,
                          const Layout& layout, const ExpertLoad& load)
     : model_(model), plan_(plan), layout_(layout), load_(load) {
+  constexpr size_t kOpsOfTwoLayers = 64;
+  ops_.reserve(kOpsOfTwoLayers);
   const auto sequences_of = [&](int64_t replica) {
     return CeilDiv(SequencesOfReplica(point.batch, layout.num_replicas, replica),
                    plan.parallel.micro_batches);

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "planner/cost/units.h"
-#include "step/floors.h"
 #include "step/work.h"
 
 namespace lastflop {
@@ -135,6 +134,21 @@ bool IsMeasuredFormat(const Op& op) {
   return true;
 }
 
+// (a^power + b^power + c^power)^(1/power). The fitted powers are 1, 2 and 3: roots are several
+// times faster than general powers.
+double PowerSum(double a, double b, double c, double power) {
+  if (power == 1) {
+    return a + b + c;
+  }
+  if (power == 2) {
+    return std::sqrt(a * a + b * b + c * c);
+  }
+  if (power == 3) {
+    return std::cbrt(a * a * a + b * b * b + c * c * c);
+  }
+  return std::pow(std::pow(a, power) + std::pow(b, power) + std::pow(c, power), 1 / power);
+}
+
 OpFamily ExpertFamily(const WeightStorage& storage) {
   return BitsPerWeight(storage) < 8 ? OpFamily::kExpertGemmInt4 : OpFamily::kExpertGemmBf16;
 }
@@ -208,7 +222,7 @@ OpFamily FamilyOf(const Op& op) {
   return std::visit(Families{}, op.shape);
 }
 
-TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates& rates,
+TimeEstimate EstimateOp(const Op& op, double floor_us, const MachineRates& rates,
                         const OpCurves& curves) {
   const OpFamily family = FamilyOf(op);
   if (op.category == OpCategory::kCollective) {
@@ -222,19 +236,11 @@ TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates
   const double share = rates.product_share > 0 ? rates.product_share : curve.flop_share;
   const double products = flop_rate > 0 ? PaddedFlop(op) / (share * flop_rate) : 0;
   const double hidden = curve.latency_hides ? latency : 0;
-  double us = 0;
-  if (curve.power == 1) {
-    us = hidden + read + products;
-  } else {
-    us = std::pow(std::pow(hidden, curve.power) + std::pow(read, curve.power) +
-                      std::pow(products, curve.power),
-                  1 / curve.power);
-  }
+  double us = PowerSum(hidden, read, products, curve.power);
   us += (curve.latency_hides ? 0 : latency) +
         op.work.activation_bytes / (curve.activation_tb_per_s * kBytesPerMicroPerTbPerS *
                                     rates.bytes_per_us / kCurveBandwidth);
-  const double floor = FloorMicros(op, machine);
-  TimeEstimate estimate{.us = std::max(us, floor), .origin = curve.origin};
+  TimeEstimate estimate{.us = std::max(us, floor_us), .origin = curve.origin};
   double scatter = curve.scatter;
   if (!rates.is_curves_machine || !IsMeasuredFormat(op)) {
     // Borrowed: another machine's curve, scaled by bandwidth and peak.
@@ -242,8 +248,9 @@ TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates
     estimate.origin = rates.is_curves_machine || rates.is_curves_architecture ? Origin::kModelled
                                                                               : Origin::kAssumed;
   }
-  estimate.low_us = std::max(floor, estimate.us * std::exp(-kEighty * scatter));
-  estimate.high_us = estimate.us * std::exp(kEighty * scatter);
+  const double spread = std::exp(kEighty * scatter);
+  estimate.low_us = std::max(floor_us, estimate.us / spread);
+  estimate.high_us = estimate.us * spread;
   return estimate;
 }
 

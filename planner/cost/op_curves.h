@@ -100,9 +100,9 @@ absl::StatusOr<MachineRates> RatesOf(const Machine& machine, const OpCurves& cur
 
 OpFamily FamilyOf(const Op& op);
 
-// The time of `op`, at least its floor (step/floors.h). Collectives of several ranks are not priced
-// here: 0.
-TimeEstimate EstimateOp(const Op& op, const Machine& machine, const MachineRates& rates,
+// The time of `op`, at least its floor on the machine (step/floors.h). Collectives of several ranks
+// are not priced here: 0.
+TimeEstimate EstimateOp(const Op& op, double floor_us, const MachineRates& rates,
                         const OpCurves& curves);
 
 }  // namespace lastflop

@@ -36,12 +36,10 @@ struct Sum {
   std::array<double, kNumOpFamilies + 1> deviation_us{};  // The last: what no family covers.
   std::array<double, 4> us_of_origin{};
 
-  void Add(const TimeEstimate& time, double times, size_t family) {
-    us += times * time.us;
-    if (time.us > 0 && time.high_us > time.us) {
-      deviation_us[family] += times * time.us * std::log(time.high_us / time.us) / kEighty;
-    }
-    us_of_origin[static_cast<size_t>(time.origin)] += times * time.us;
+  void Add(double part_us, double part_deviation_us, Origin origin, size_t family) {
+    us += part_us;
+    deviation_us[family] += part_deviation_us;
+    us_of_origin[static_cast<size_t>(origin)] += part_us;
   }
 
   TimeEstimate Estimate() const {
@@ -132,12 +130,14 @@ struct StepPredictor::Stage {
   double down_us = 0;
   double unique_experts = 0;
   double tokens_per_step = 0;
-  std::vector<PredictedOp>* ops = nullptr;  // Where ops are listed; null: nowhere.
-  double passes = 1;                        // How often they are listed.
+  std::vector<PredictedOp> ops;  // By name, in order of the step; where they are listed.
 
   void Add(OpCategory category, const TimeEstimate& time, double times, size_t family) {
-    categories[Index(category)].Add(time, times, family);
-    all.Add(time, times, family);
+    const double us = times * time.us;
+    const double deviation_us =
+        time.us > 0 && time.high_us > time.us ? us * std::log(time.high_us / time.us) / kEighty : 0;
+    categories[Index(category)].Add(us, deviation_us, time.origin, family);
+    all.Add(us, deviation_us, time.origin, family);
   }
   void AddAssumed(OpCategory category, double us, double scatter) {
     Add(category,
@@ -147,26 +147,36 @@ struct StepPredictor::Stage {
          .origin = Origin::kAssumed},
         1, kNumOpFamilies);
   }
-  void AddToOps(const Op& op, const TimeEstimate& time, double times, double floor_us) {
-    if (ops == nullptr || passes == 0) {
-      return;
-    }
-    times *= passes;
-    auto place = std::find_if(ops->begin(), ops->end(),
-                              [&](const PredictedOp& other) { return other.op == op.name; });
-    if (place == ops->end()) {
-      place = ops->insert(place, {.op = op.name, .category = op.category, .family = FamilyOf(op)});
-      place->time.origin = time.origin;
-    }
-    place->time.us += times * time.us;
-    place->time.low_us += times * time.low_us;
-    place->time.high_us += times * time.high_us;
-    place->floor_us += times * floor_us;
-  }
-  void AddStage(const Stage& stage, double times);
+  void AddToOps(PredictedOp&& op, double times);
+  void AddStage(Stage&& stage, double times);
+
+ private:
+  size_t next_op_ = 0;  // Behind the op that was added to last.
 };
 
-void StepPredictor::Stage::AddStage(const Stage& stage, double times) {
+void StepPredictor::Stage::AddToOps(PredictedOp&& op, double times) {
+  // Layers list their ops in one order: the next one to add to is mostly behind the last.
+  size_t place = ops.size();
+  for (size_t i = 0; i < ops.size() && place == ops.size(); ++i) {
+    const size_t at = (next_op_ + i) % ops.size();
+    place = ops[at].op == op.op ? at : place;
+  }
+  next_op_ = place + 1;
+  if (place == ops.size()) {
+    op.time.us *= times;
+    op.time.low_us *= times;
+    op.time.high_us *= times;
+    op.floor_us *= times;
+    ops.push_back(std::move(op));
+    return;
+  }
+  ops[place].time.us += times * op.time.us;
+  ops[place].time.low_us += times * op.time.low_us;
+  ops[place].time.high_us += times * op.time.high_us;
+  ops[place].floor_us += times * op.floor_us;
+}
+
+void StepPredictor::Stage::AddStage(Stage&& stage, double times) {
   const auto add = [times](Sum& sum, const Sum& part) {
     sum.us += times * part.us;
     for (size_t i = 0; i < part.deviation_us.size(); ++i) {
@@ -186,6 +196,11 @@ void StepPredictor::Stage::AddStage(const Stage& stage, double times) {
   down_us += times * stage.down_us;
   unique_experts = std::max(unique_experts, stage.unique_experts);
   tokens_per_step = stage.tokens_per_step;
+  for (PredictedOp& op : stage.ops) {
+    if (times > 0) {
+      AddToOps(std::move(op), times);
+    }
+  }
 }
 
 StepPredictor::StepPredictor(const Model& model, const Machine& machine, const OpCurves& curves,
@@ -265,7 +280,7 @@ absl::StatusOr<std::optional<ImportedTime>> StepPredictor::ImportedFactor(
   Origin own = Origin::kMeasured;
   for (const Op& op : step.ops) {
     if (IsOfMoeCall(op)) {
-      const TimeEstimate time = EstimateOp(op, machine, rates, *curves_);
+      const TimeEstimate time = EstimateOp(op, FloorMicros(op, machine), rates, *curves_);
       us += time.us;
       own = std::max(own, time.origin);
     }
@@ -280,7 +295,9 @@ absl::StatusOr<std::optional<ImportedTime>> StepPredictor::ImportedFactor(
   return call;
 }
 
-absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int stage, Stage& sum) {
+absl::StatusOr<StepPredictor::Stage> StepPredictor::PredictStage(const Plan& plan,
+                                                                 const Point& point, int stage,
+                                                                 bool with_ops) {
   LASTFLOP_RETURN_IF_ERROR(CheckFeasible(*model_, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckPoint(*model_, plan, point));
   const int rank = stage * static_cast<int>(plan.parallel.tensor * plan.parallel.data);
@@ -316,6 +333,8 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
         moe,
         ImportedFactor(plan, point, rank, sequences * QueryTokens(plan, point), machine, rates));
   }
+  Stage sum;
+  sum.ops.reserve(with_ops ? step.ops.size() : 0);
   for (const Op& op : step.ops) {
     double times = 1;
     if (op.layer >= 0) {
@@ -323,13 +342,14 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
                   ? step.dense_layer_scale
                   : step.moe_layer_scale;
     }
+    const double floor_us = FloorMicros(op, machine);
     TimeEstimate time;
     if (op.category == OpCategory::kCollective) {
       LASTFLOP_ASSIGN_OR_RETURN(time, CollectiveTime(op, machine, rates));
     } else if (moe.has_value() && IsOfMoeCall(op)) {
-      time = Scaled(EstimateOp(op, machine, rates, *curves_), moe->time, plan == AsImported(plan));
+      time = Scaled(EstimateOp(op, floor_us, rates, *curves_), moe->time, plan == AsImported(plan));
     } else {
-      time = EstimateOp(op, machine, rates, *curves_);
+      time = EstimateOp(op, floor_us, rates, *curves_);
       if (const double factor = FusedFactor(op, plan, has_collectives); factor < 1) {
         time = {.us = factor * time.us,
                 .low_us = 0,
@@ -339,10 +359,17 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
     }
     // Errors of one imported call are those of all its ops.
     const bool is_imported = moe.has_value() && IsOfMoeCall(op);
-    sum.Add(
-        op.category, time, times,
-        is_imported ? static_cast<size_t>(OpFamily::kFusedMoe) : static_cast<size_t>(FamilyOf(op)));
-    sum.AddToOps(op, time, times, FloorMicros(op, machine));
+    const OpFamily family = FamilyOf(op);
+    sum.Add(op.category, time, times,
+            static_cast<size_t>(is_imported ? OpFamily::kFusedMoe : family));
+    if (with_ops) {
+      sum.AddToOps({.op = op.name,
+                    .category = op.category,
+                    .family = family,
+                    .time = time,
+                    .floor_us = floor_us},
+                   times);
+    }
     sum.num_ops += times;
     if (op.name == "all_reduce.moe" || op.name == "moe.combine" ||
         op.name == "moe.combine_all_to_all") {
@@ -351,27 +378,31 @@ absl::Status StepPredictor::AddStage(const Plan& plan, const Point& point, int s
       sum.down_us += times * time.us;
     }
   }
-  sum.num_layers += layout.end_layer - layout.first_layer;
-  sum.unique_experts = std::max(sum.unique_experts, options.load.unique_experts);
+  sum.num_layers = layout.end_layer - layout.first_layer;
+  sum.unique_experts = options.load.unique_experts;
   sum.tokens_per_step = step.tokens_per_step;
-  return absl::OkStatus();
+  return sum;
 }
 
 absl::StatusOr<StepPredictor::Stage> StepPredictor::PredictStages(const Plan& plan,
                                                                   const Point& point,
-                                                                  std::vector<double>& passes) {
-  std::vector<Stage> stages(static_cast<size_t>(plan.parallel.pipeline));
+                                                                  bool with_ops) {
+  std::vector<Stage> stages;
   std::vector<double> stage_us;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, static_cast<int>(i), stages[i]));
-    stage_us.push_back(stages[i].all.us);
+  for (int i = 0; i == 0 || i < plan.parallel.pipeline; ++i) {
+    LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStage(plan, point, i, with_ops));
+    stage_us.push_back(stage.all.us);
+    stages.push_back(std::move(stage));
   }
-  passes = PassesOnPath(
+  if (stages.size() == 1) {
+    return std::move(stages.front());
+  }
+  const std::vector<double> passes = PassesOnPath(
       stage_us, plan.parallel.micro_batches,
       point.phase == Phase::kDecode ? PipelineEnd::kReturnsTokens : PipelineEnd::kRunsEmpty);
   Stage sum;
   for (size_t i = 0; i < stages.size(); ++i) {
-    sum.AddStage(stages[i], passes[i]);
+    sum.AddStage(std::move(stages[i]), passes[i]);
   }
   return sum;
 }
@@ -382,19 +413,11 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
     return absl::UnimplementedError("engine: what another program does cannot be predicted");
   }
   imported_notes_.clear();
-  std::vector<double> passes;
-  LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point, passes));
+  LASTFLOP_ASSIGN_OR_RETURN(Stage stage, PredictStages(plan, point, options.with_ops));
   StepPrediction prediction;
+  prediction.ops = std::move(stage.ops);
   prediction.tokens_per_step = stage.tokens_per_step;
   prediction.unique_experts = stage.unique_experts;
-  if (options.with_ops) {
-    Stage listed;
-    listed.ops = &prediction.ops;
-    for (int i = 0; i < plan.parallel.pipeline; ++i) {
-      listed.passes = passes[static_cast<size_t>(i)];
-      LASTFLOP_RETURN_IF_ERROR(AddStage(plan, point, i, listed));
-    }
-  }
   // Launches.
   const bool is_cuda = machine_->backend == "cuda";
   double launches = 1;
@@ -421,7 +444,7 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
       return absl::InvalidArgumentError(
           absl::StrCat("overlap=two_batch: batch=", point.batch, " is not two batches"));
     }
-    LASTFLOP_ASSIGN_OR_RETURN(const Stage part, PredictStages(plan, half, passes));
+    LASTFLOP_ASSIGN_OR_RETURN(const Stage part, PredictStages(plan, half, /*with_ops=*/false));
     // Both halves read the weights; the shorter of products and collectives hides behind the other.
     const double collectives = part.categories[Index(OpCategory::kCollective)].us;
     const double hidden = 2 * kHiddenShare * std::min(part.all.us - collectives, collectives);

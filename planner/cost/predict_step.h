@@ -82,10 +82,10 @@ class StepPredictor {
                 const MachineRates& rates);
 
   struct Stage;
-  absl::Status AddStage(const Plan& plan, const Point& point, int stage, Stage& sum);
-  // `passes` becomes how often each stage is on the step's longest path.
-  absl::StatusOr<Stage> PredictStages(const Plan& plan, const Point& point,
-                                      std::vector<double>& passes);
+  absl::StatusOr<Stage> PredictStage(const Plan& plan, const Point& point, int stage,
+                                     bool with_ops);
+  // Each as often as it is on the step's longest path.
+  absl::StatusOr<Stage> PredictStages(const Plan& plan, const Point& point, bool with_ops);
   // The factor on a MoE layer's ops, and its interval.
   absl::StatusOr<std::optional<ImportedTime>> ImportedFactor(const Plan& plan, const Point& point,
                                                              int rank, int64_t num_tokens,

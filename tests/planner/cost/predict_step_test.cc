@@ -263,6 +263,25 @@ TEST(LoadEstimatorTest, ZipfTouchesWhatDrawsTouched) {
   }
 }
 
+// Roots are taken of the fitted powers; a power beside them takes the general way.
+TEST(PredictStepTest, TakesRootsForThePowersThatTheyAre) {
+  OpCurves near = H200OpCurves();
+  for (OpCurve& curve : near.of) {
+    curve.power = curve.power * (1 + 1e-13);
+  }
+  for (const Model& model : {KimiModel(), QwenModel()}) {
+    const Machine machine = H200x8();
+    const auto roots = PredictStep(model, machine, TensorPlan(4), DecodePoint(64, 4096));
+    const auto powers = PredictStep(model, machine, TensorPlan(4), DecodePoint(64, 4096), near);
+    ASSERT_TRUE(roots.ok() && powers.ok());
+    EXPECT_NEAR(roots->step.us / powers->step.us, 1, 1e-9);
+    ASSERT_EQ(roots->ops.size(), powers->ops.size());
+    for (size_t i = 0; i < roots->ops.size(); ++i) {
+      EXPECT_NEAR(roots->ops[i].time.us / powers->ops[i].time.us, 1, 1e-9) << roots->ops[i].op;
+    }
+  }
+}
+
 TEST(LoadEstimatorTest, TheMostLoadedRankHasMoreThanTheMeanUnlessBalanced) {
   const Model model = KimiModel();
   LoadEstimator loads(model);
