@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/ceiling.h"
 #include "planner/context.h"
+#include "planner/expected_steps.h"
 #include "planner/figures.h"
 #include "planner/finish_ranking.h"
 #include "planner/mix.h"
@@ -62,8 +62,8 @@ class Family {
 };
 
 // Confirmations in place of what was compared; what that was goes to `judged`.
-void Confirm(const RankingContext& confirmed, RankingContext& compared, JudgedRound& judged) {
-  ExpectedSteps steps(compared.campaign(), compared.results.machine);
+void Confirm(const RankingContext& confirmed, RankingContext& compared, ExpectedSteps& steps,
+             JudgedRound& judged) {
   for (size_t i = 0; i < confirmed.choices.size(); ++i) {
     if (!IsConfirmed(confirmed.choices[i])) {
       continue;
@@ -144,10 +144,11 @@ JudgedRounds JudgeRounds(const CampaignResults& results, const RankOptions& opti
   JudgedRounds judged;
   for (size_t i = 0; i < compared.size(); ++i) {
     JudgedRound of_round{.round = static_cast<int>(i) + 1};
+    ExpectedSteps steps(compared[i]->campaign(), compared[i]->results.machine);
     if (confirmed[i] != nullptr) {
-      Confirm(*confirmed[i], *compared[i], of_round);
+      Confirm(*confirmed[i], *compared[i], steps, of_round);
     }
-    of_round.ranking = RankContext(*compared[i], options);
+    of_round.ranking = RankContext(*compared[i], steps, options);
     judged.rounds.push_back(std::move(of_round));
   }
   if (stack != nullptr) {

@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "common/expand_trials.h"
 #include "common/status_macros.h"
 #include "planner/answer.h"
 #include "planner/context.h"
+#include "planner/expected_steps.h"
 #include "planner/finish_ranking.h"
 #include "planner/mix.h"
 #include "planner/prediction.h"
@@ -87,33 +93,37 @@ void AddPredictedAttempt(const PredictedBaseline& predicted, const TrialRecord& 
   results.attempts.push_back(std::move(attempt));
 }
 
-void Prune(CampaignResults results, const std::vector<std::optional<PredictedBaseline>>& baselines,
-           std::vector<TrialRecord>& trials) {
-  for (const TrialRecord& trial : trials) {
+// Settles the trials that the ceilings of the predicted baselines leave out.
+void Prune(const std::vector<std::optional<PredictedBaseline>>& baselines, ExpectedSteps& steps,
+           CampaignResults& results) {
+  for (const TrialRecord& trial : results.trials) {
     const auto point = static_cast<size_t>(trial.spec.point_index);
     if (trial.spec.intervention_id == kBaselineId && baselines[point].has_value()) {
       AddPredictedAttempt(*baselines[point], trial, results);
     }
   }
-  for (const PrunedTrial& pruned : DecidePruning(results).trials) {
-    TrialRecord& trial = trials[pruned.trial];
+  const PruneDecision decision = DecidePruning(results, steps);
+  results.attempts.clear();  // Nothing ran.
+  for (const PrunedTrial& pruned : decision.trials) {
+    TrialRecord& trial = results.trials[pruned.trial];
     trial.state = TrialState::kDone;
     trial.spec.settled = Standing::kPruned;
     trial.spec.settled_reason = absl::StrCat("predicted: ", pruned.reason);
   }
 }
 
+using TrialsById = std::map<absl::string_view, std::vector<const PooledTrial*>>;
+
 // Of the choices of a sweep the one that is predicted best in the mix.
-void Choose(const RankingContext& context, const std::vector<PredictedTrial>& predicted,
-            SweepChoice& sweep) {
+void Choose(const RankingContext& context, const std::vector<const PooledTrial*>& trials,
+            const std::vector<PredictedTrial>& predicted, SweepChoice& sweep) {
   std::map<std::string, std::vector<MixPart>> mixes;
-  for (size_t i = 0; i < context.trials.size(); ++i) {
-    const TrialSpec& spec = context.trials[i].trial->spec;
-    if (predicted[i].speedup.has_value() &&
-        spec.intervention_id == sweep.points[0].trial->trial->spec.intervention_id) {
+  for (const PooledTrial* trial : trials) {
+    const TrialSpec& spec = trial->trial->spec;
+    const auto& speedup = predicted[static_cast<size_t>(trial - context.trials.data())].speedup;
+    if (speedup.has_value()) {
       mixes[spec.choice].push_back(
-          {context.campaign().points[static_cast<size_t>(spec.point_index)].time_share,
-           *predicted[i].speedup});
+          {context.campaign().points[static_cast<size_t>(spec.point_index)].time_share, *speedup});
     }
   }
   double best = 0;
@@ -129,16 +139,20 @@ void Choose(const RankingContext& context, const std::vector<PredictedTrial>& pr
 
 // Which trial stands for an intervention at each point, and what is predicted of it.
 void SetChoices(const std::vector<PredictedTrial>& predicted, RankingContext& context) {
+  TrialsById trials_by_id;
+  for (const PooledTrial& trial : context.trials) {
+    trials_by_id[trial.trial->spec.intervention_id].push_back(&trial);
+  }
   for (const Intervention& intervention : context.campaign().interventions) {
+    const std::vector<const PooledTrial*>& trials = trials_by_id[intervention.id];
     SweepChoice sweep;
     sweep.points.resize(context.baseline.size());
     const auto fill = [&] {
-      for (const PooledTrial& trial : context.trials) {
-        const TrialSpec& spec = trial.trial->spec;
+      for (const PooledTrial* trial : trials) {
+        const TrialSpec& spec = trial->trial->spec;
         ChosenTrial& chosen = sweep.points[static_cast<size_t>(spec.point_index)];
-        if (spec.intervention_id == intervention.id &&
-            (chosen.trial == nullptr || spec.choice == sweep.choice)) {
-          chosen.trial = &trial;
+        if (chosen.trial == nullptr || spec.choice == sweep.choice) {
+          chosen.trial = trial;
           chosen.choice = spec.choice;
         }
       }
@@ -146,7 +160,7 @@ void SetChoices(const std::vector<PredictedTrial>& predicted, RankingContext& co
     fill();
     if (!intervention.try_values.empty() && !sweep.points.empty() &&
         sweep.points[0].trial != nullptr) {
-      Choose(context, predicted, sweep);
+      Choose(context, trials, predicted, sweep);
       fill();
     }
     std::vector<PredictedTrial> row(sweep.points.size());
@@ -258,7 +272,8 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
                    [](const auto& baseline) { return baseline.has_value(); })) {
     return missing;
   }
-  Prune(results, baselines, results.trials);
+  ExpectedSteps steps(results.campaign, results.machine);
+  Prune(baselines, steps, results);
   RankingContext context{.results = results, .trials = PoolTrials(results)};
   context.interval_confidence = kPredictedConfidence;
   std::vector<PredictedTrial> predicted;
@@ -288,7 +303,7 @@ absl::StatusOr<Ranking> PreviewCampaign(const Campaign& campaign, const RankOpti
     }
   }
   SetChoices(predicted, context);
-  Ranking ranking = RankContext(context, options);
+  Ranking ranking = RankContext(context, steps, options);
   PriceTogether(results.campaign, predictor, ranking);
   for (const std::optional<PredictedBaseline>& baseline : baselines) {
     if (baseline.has_value() && !baseline->step.borrowed.empty()) {

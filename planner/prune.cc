@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "planner/breakdown.h"
 #include "planner/ceiling.h"
 #include "planner/claim.h"
@@ -72,29 +76,28 @@ struct Prunable {
 
 class Pruner {
  public:
-  explicit Pruner(const CampaignResults& results)
+  Pruner(const CampaignResults& results, ExpectedSteps& steps)
       : results_(results),
         round_(LastRound(results)),
         time_shares_(TimeOfRound(results, round_).time_shares),
         breakdowns_(BreakdownsOf(results, round_)),
-        steps_(results.campaign, results.machine) {}
+        steps_(steps) {}
 
   PruneDecision Decide() {
+    const std::map<absl::string_view, std::vector<size_t>> waiting = WaitingTrials();
+    const std::set<absl::string_view> needed = NeededIds();
     for (const Intervention& intervention : results_.campaign.interventions) {
       // By choice of a sweep; each is a plan of its own.
       std::map<std::string, std::vector<Prunable>> choices;
-      for (size_t i = 0; i < results_.trials.size(); ++i) {
-        const TrialRecord& trial = results_.trials[i];
-        if (trial.spec.intervention_id == intervention.id && trial.spec.round == round_ &&
-            trial.spec.role == TrialRole::kCompare && trial.state == TrialState::kPending &&
-            trial.num_attempts == 0) {
-          choices[trial.spec.choice].push_back(MakeCandidate(intervention, i));
+      if (const auto found = waiting.find(intervention.id); found != waiting.end()) {
+        for (const size_t i : found->second) {
+          choices[results_.trials[i].spec.choice].push_back(MakeCandidate(intervention, i));
         }
       }
       if (round_ == 1) {  // Claims are about the campaign's baseline.
         JudgeClaimOf(intervention, choices);
       }
-      if (!IsNeeded(intervention.id)) {
+      if (!needed.contains(intervention.id)) {
         for (const auto& [choice, candidates] : choices) {
           Prune(intervention, candidates);
         }
@@ -104,6 +107,27 @@ class Pruner {
   }
 
  private:
+  // Trials of the round that never ran, by what they compare.
+  std::map<absl::string_view, std::vector<size_t>> WaitingTrials() const {
+    std::map<absl::string_view, std::vector<size_t>> waiting;
+    for (size_t i = 0; i < results_.trials.size(); ++i) {
+      const TrialRecord& trial = results_.trials[i];
+      if (trial.spec.round == round_ && trial.spec.role == TrialRole::kCompare &&
+          trial.state == TrialState::kPending && trial.num_attempts == 0) {
+        waiting[trial.spec.intervention_id].push_back(i);
+      }
+    }
+    return waiting;
+  }
+
+  std::set<absl::string_view> NeededIds() const {
+    std::set<absl::string_view> needed;
+    for (const Intervention& intervention : results_.campaign.interventions) {
+      needed.insert(intervention.needs.begin(), intervention.needs.end());
+    }
+    return needed;
+  }
+
   const Point& PointOf(const Prunable& candidate) const {
     return results_.campaign
         .points[static_cast<size_t>(results_.trials[candidate.trial].spec.point_index)];
@@ -134,14 +158,6 @@ class Pruner {
       candidate.claimed = MakeCeiling(*input, intervention.claim->of);
     }
     return candidate;
-  }
-
-  bool IsNeeded(const std::string& id) const {
-    return std::any_of(results_.campaign.interventions.begin(),
-                       results_.campaign.interventions.end(), [&id](const Intervention& other) {
-                         return std::find(other.needs.begin(), other.needs.end(), id) !=
-                                other.needs.end();
-                       });
   }
 
   void Add(const std::vector<Prunable>& candidates, double ceiling, const char* where) {
@@ -220,7 +236,7 @@ class Pruner {
   const int round_;
   const std::vector<double> time_shares_;  // Of the round, by point.
   std::vector<std::optional<StepBreakdown>> breakdowns_;
-  ExpectedSteps steps_;
+  ExpectedSteps& steps_;  // Outlives this.
   PruneDecision decision_;
 };
 
@@ -244,10 +260,15 @@ bool AwaitsBaseline(const CampaignResults& results) {
 }
 
 PruneDecision DecidePruning(const CampaignResults& results) {
+  ExpectedSteps steps(results.campaign, results.machine);
+  return DecidePruning(results, steps);
+}
+
+PruneDecision DecidePruning(const CampaignResults& results, ExpectedSteps& steps) {
   if (!results.campaign.measure.prune) {
     return {};
   }
-  return Pruner(results).Decide();
+  return Pruner(results, steps).Decide();
 }
 
 }  // namespace lastflop

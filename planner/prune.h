@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/campaign_results.h"
+#include "planner/expected_steps.h"
 
 // What the ceilings decide before an intervention's own trials run.
 namespace lastflop {
@@ -34,5 +35,8 @@ bool AwaitsBaseline(const CampaignResults& results);
 // point for what is switchable per batch. Stays: what has no ceiling at a point, and what another
 // intervention needs (it is measured together with that one). Nothing without measure.prune.
 PruneDecision DecidePruning(const CampaignResults& results);
+
+// The same with steps of the campaign and machine of `results` that others use as well.
+PruneDecision DecidePruning(const CampaignResults& results, ExpectedSteps& steps);
 
 }  // namespace lastflop

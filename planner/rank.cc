@@ -213,12 +213,15 @@ void WarnOfBrokenCeilings(Ranking& ranking) {
 }  // namespace
 
 Ranking MakeRanking(const CampaignResults& results, const RankOptions& options) {
-  return HasRounds(results) || results.campaign.budget.rounds > 1
-             ? RankRounds(results, options)
-             : RankContext(MakeContext(results), options);
+  if (HasRounds(results) || results.campaign.budget.rounds > 1) {
+    return RankRounds(results, options);
+  }
+  ExpectedSteps steps(results.campaign, results.machine);
+  return RankContext(MakeContext(results), steps, options);
 }
 
-Ranking RankContext(const RankingContext& context, const RankOptions& options) {
+Ranking RankContext(const RankingContext& context, ExpectedSteps& steps,
+                    const RankOptions& options) {
   const CampaignResults& results = context.results;
   const Campaign& campaign = results.campaign;
   Ranking ranking;
@@ -237,7 +240,6 @@ Ranking RankContext(const RankingContext& context, const RankOptions& options) {
   ranking.min_effect = campaign.measure.min_effect;
   ranking.baseline = context.baseline;
   ranking.breakdown = MixBreakdown(ranking.baseline, ranking.breakdown_step_us);
-  ExpectedSteps steps(campaign, results.machine);
   for (size_t i = 0; i < campaign.interventions.size(); ++i) {
     ranking.interventions.push_back(JudgeIntervention(context, i, steps));
   }

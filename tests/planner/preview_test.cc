@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/expand_trials.h"
 #include "planner/prediction.h"
 #include "planner/stability.h"
 #include "tests/planner/campaign_builder.h"
+#include "tests/planner/plan_grid.h"
 #include "tests/step/test_models.h"
 
 namespace lastflop {
@@ -255,6 +257,34 @@ TEST_F(PreviewCampaignTest, PricesStacksTogetherInsteadOfMultiplying) {
   EXPECT_NEAR(ranking.sequence[1].expected_stack, together, 1e-9);
   EXPECT_GT(together, ranking.sequence[0].speedup * ranking.sequence[1].speedup);
   EXPECT_THAT(ranking.sequence_note, HasSubstr("priced together"));
+}
+
+// What a predictor remembers of one trial is nothing that another one's figures depend on.
+TEST(CampaignPredictorTest, PredictsATrialAsIfItWereTheFirst) {
+  const Campaign campaign = PlanGrid(30, 3);
+  auto shared = CampaignPredictor::Create(campaign, campaign.machine);
+  const auto specs = ExpandTrials(campaign);
+  ASSERT_TRUE(shared.ok() && specs.ok());
+  int num_compared = 0;
+  for (TrialSpec spec : *specs) {
+    if (++num_compared % 3 == 0) {
+      spec.baseline = spec.variant;  // Another baseline at the same point.
+      spec.variant.launch.graph = GraphMode::kFull;
+    }
+    const PredictedTrial trial = shared->Compare(spec);
+    const PredictedTrial first =
+        CampaignPredictor::Create(campaign, campaign.machine)->Compare(spec);
+    ASSERT_EQ(trial.speedup.has_value(), first.speedup.has_value()) << trial.reason;
+    EXPECT_EQ(trial.reason, first.reason);
+    EXPECT_EQ(trial.notes, first.notes);
+    EXPECT_EQ(trial.baseline_us, first.baseline_us);
+    EXPECT_EQ(trial.variant_us, first.variant_us);
+    if (trial.speedup.has_value()) {
+      EXPECT_EQ(trial.speedup->estimate, first.speedup->estimate);
+      EXPECT_EQ(trial.speedup->low, first.speedup->low);
+      EXPECT_EQ(trial.speedup->high, first.speedup->high);
+    }
+  }
 }
 
 TEST_F(PreviewCampaignTest, ClaimsNoConfidence) {
