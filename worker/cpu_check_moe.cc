@@ -81,8 +81,8 @@ CpuOpChecker::Result CpuOpChecker::operator()(PermuteShape s) {
   return check;
 }
 
-SampledPairs CpuOpChecker::PairsOf(const PairList& pairs, std::span<const int64_t> sampled) const {
-  SampledPairs result;
+CheckedPairs CpuOpChecker::PairsOf(const PairList& pairs, std::span<const int64_t> sampled) const {
+  CheckedPairs result;
   size_t next = 0;
   result.offsets.push_back(0);
   for (size_t expert = 0; expert + 1 < pairs.offsets.size(); ++expert) {
@@ -112,7 +112,7 @@ CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
   const auto out = Out<Bf16>(num_pairs * s.out_columns());
   Poison(out, rows, s.out_columns());
   LASTFLOP_RETURN_IF_ERROR(Run());
-  SampledPairs sampled = PairsOf(pairs, rows);
+  CheckedPairs sampled = PairsOf(pairs, rows);
   const auto all_in = In<Bf16>((s.gather_tokens ? s.num_tokens : num_pairs) * s.in_features);
   // `down` reads its rows by pair, so the sampled ones move together.
   const std::vector<Bf16> moved = s.gather_tokens
@@ -160,7 +160,7 @@ CpuOpChecker::Result CpuOpChecker::operator()(CombineShape s) {
   LASTFLOP_RETURN_IF_ERROR(Run());
   // The sampled tokens' pairs, numbered anew.
   const PairList pairs = step_.pair_list();
-  SampledPairs sampled;
+  CheckedPairs sampled;
   std::vector<int64_t> pair_rows;
   for (size_t i = 0; i < rows.size(); ++i) {
     for (int64_t k = 0; k < s.top_k; ++k) {

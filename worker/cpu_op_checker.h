@@ -28,7 +28,7 @@ std::vector<T> GatherRows(std::span<T> in, std::span<const int64_t> rows, int64_
 }
 
 // Some pairs of a permutation as a permutation of their own: pair i is the i-th sampled one.
-struct SampledPairs {
+struct CheckedPairs {
   std::vector<int32_t> offsets;
   std::vector<int32_t> token;
   std::vector<float> weight;
@@ -99,7 +99,7 @@ class CpuOpChecker {
   void PoisonNewPositions(const AttentionShape& shape, std::span<const int64_t> sequences);
   PermuteShape PermuteShapeOf(const FusedMoeShape& s) const;
   Result RunWatchingPlugin(int64_t count);
-  SampledPairs PairsOf(const PairList& pairs, std::span<const int64_t> sampled) const;
+  CheckedPairs PairsOf(const PairList& pairs, std::span<const int64_t> sampled) const;
   Result CheckDispatch(const AllToAllShape& s);
   Result CheckCombine(const AllToAllShape& s);
 
