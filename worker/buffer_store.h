@@ -40,7 +40,7 @@ class BufferStore {
     if (!MakeRoom(static_cast<double>(bytes))) {
       return absl::ResourceExhaustedError(absl::StrFormat(
           "%s needs %.2f GiB: %.2f GiB are in use of the %.2f GiB that this rank may take", key,
-          static_cast<double>(bytes) / kBytesPerGib, bytes_held_ / kBytesPerGib,
+          static_cast<double>(bytes) / kBytesPerGib, (bytes_held_ + reserved_bytes_) / kBytesPerGib,
           byte_budget_ / kBytesPerGib));
     }
     LASTFLOP_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Create(bytes));
@@ -53,6 +53,13 @@ class BufferStore {
 
   double bytes_held() const { return bytes_held_; }
 
+  // Leaves so many bytes of the budget to what is allocated beside the store, instead of what was
+  // left before; drops unused buffers for them. False when those in use leave less.
+  bool Reserve(double bytes) {
+    reserved_bytes_ = bytes;
+    return MakeRoom(0);
+  }
+
  private:
   struct Entry {
     Shared buffer;
@@ -61,7 +68,7 @@ class BufferStore {
 
   // Drops unused buffers until `bytes` more fit into the budget; false when they do not.
   bool MakeRoom(double bytes) {
-    while (bytes_held_ + bytes > byte_budget_) {
+    while (bytes_held_ + reserved_bytes_ + bytes > byte_budget_) {
       auto oldest = entries_.end();
       for (auto it = entries_.begin(); it != entries_.end(); ++it) {
         const bool is_unused = it->second.buffer.use_count() == 1;
@@ -81,6 +88,7 @@ class BufferStore {
 
   const double byte_budget_;
   double bytes_held_ = 0;
+  double reserved_bytes_ = 0;
   uint64_t num_uses_ = 0;
   std::map<std::string, Entry, std::less<>> entries_;
 };

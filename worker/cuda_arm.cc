@@ -23,8 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kSinkBytes = 256;  // Behind what evicts.
-
 // What piecewise graphs leave out: shapes that an engine's attention backend wants to choose anew.
 bool IsOutsideOfPieces(const Op& op) { return op.category == OpCategory::kAttention; }
 
@@ -169,13 +167,12 @@ absl::Status CudaArm::EvictIfNeeded() {
   }
   if (parts_.evictor->bytes() == 0) {
     LASTFLOP_ASSIGN_OR_RETURN(
-        *parts_.evictor,
-        DeviceBuffer::Create(2 * static_cast<size_t>(parts_.l2_bytes) + kSinkBytes));
+        *parts_.evictor, DeviceBuffer::Create(static_cast<size_t>(EvictorBytes(parts_.l2_bytes))));
     LASTFLOP_RETURN_IF_ERROR(LaunchFillProbe(
         parts_.evictor->data(), static_cast<int64_t>(parts_.evictor->bytes()), stream().get()));
   }
   // By reading: lines that were written would have to be written back under the timed step.
-  const size_t bytes = parts_.evictor->bytes() - kSinkBytes;
+  const size_t bytes = parts_.evictor->bytes() - static_cast<size_t>(kEvictorSinkBytes);
   return LaunchReadProbe(parts_.evictor->data(), static_cast<int64_t>(bytes),
                          parts_.evictor->As<uint32_t>(bytes), stream().get());
 }

@@ -24,11 +24,15 @@
 
 namespace lastflop {
 
+// Of the memory that is read to evict all else from the L2, with a sink behind it.
+inline constexpr int64_t kEvictorSinkBytes = 256;
+constexpr int64_t EvictorBytes(int64_t l2_bytes) { return 2 * l2_bytes + kEvictorSinkBytes; }
+
 // What the arms of a child share beside the device.
 struct CudaArmParts {
   CudaContext* context = nullptr;
   CudaTelemetry* telemetry = nullptr;
-  DeviceBuffer* evictor = nullptr;  // Twice the L2, made when first needed.
+  DeviceBuffer* evictor = nullptr;  // EvictorBytes, made when first needed.
   int64_t l2_bytes = 0;
   CpuBufferStore* host_store = nullptr;
   ThreadPool* pool = nullptr;

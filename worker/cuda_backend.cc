@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "collectives/all_reduce_algorithm.h"
+#include "collectives/cuda/cuda_peer_communicator.h"
 #include "common/status_macros.h"
 #include "common/units.h"
 #include "common/words.h"
@@ -23,7 +24,7 @@
 namespace lastflop {
 namespace {
 
-// Of the device's memory: the library workspaces, graphs and code that nobody counts.
+// Of the device's memory: graphs, code, and what cuBLASLt and NCCL take, which nobody counts.
 constexpr double kUncountedBytes = 1.5 * kBytesPerGib;
 constexpr double kMemoryShare = 0.98;
 
@@ -128,6 +129,7 @@ absl::Status CudaBackend::Open() {
         std::min(byte_budget_, kMemoryShare * static_cast<double>(options_.machine.memory_bytes) -
                                    kUncountedBytes);
   }
+  byte_budget_ -= static_cast<double>(EvictorBytes(l2_bytes_));
   store_ = std::make_unique<CudaBufferStore>(byte_budget_);
   host_store_ = std::make_unique<CpuBufferStore>(static_cast<double>(AvailableMemoryBytes()) / 2 /
                                                  options_.num_ranks);
@@ -161,41 +163,57 @@ absl::Status CudaBackend::CheckPlan(const Plan& plan, const Point& point, const 
   return CheckFits(plan, point);
 }
 
+// Of the model's own memory, beside what measuring it takes.
 absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const {
-  const MemoryFit fit = FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_);
+  LASTFLOP_ASSIGN_OR_RETURN(
+      const CudaStepMemory memory,
+      MemoryOf(InputsOf(plan, point, /*rank=*/0, options_.layers_kept), context_.num_sms));
+  const double beside = memory.own_bytes + memory.workspace_bytes + PeerBytesOf(plan);
+  const MemoryFit fit =
+      FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_ - beside);
   if (fit.fits()) {
     return absl::OkStatus();
   }
   const std::string advice =
       fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
                              : "no tensor degree makes it fit";
-  return absl::ResourceExhaustedError(absl::StrCat("a rank ", fit.Describe(), "; ", advice,
-                                                   ", and model.layers keeps fewer layers"));
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "a rank %s beside %.2f GiB of routes, kernels' workspace and peer memory; %s, and "
+      "model.layers keeps fewer layers",
+      fit.Describe(), beside / kBytesPerGib, advice));
 }
 
-absl::StatusOr<double> CudaBackend::BytesOfPair(const Plan& baseline, const Plan& variant,
-                                                const Point& point, int rank,
-                                                int64_t layers_kept) const {
+double CudaBackend::PeerBytesOf(const Plan& plan) const {
+  if (options_.shard || options_.experts_only || plan.num_ranks() == 1) {
+    return 0;
+  }
+  const bool uses_peers =
+      IsDataAttention(plan)
+          ? plan.collectives.all_to_all != AllToAllAlgorithm::kNccl
+          : plan.parallel.tensor > 1 && plan.collectives.all_reduce != AllReduceAlgorithm::kNccl;
+  return uses_peers ? static_cast<double>(CudaPeerCommunicator::MemoryBytes({})) : 0;
+}
+
+absl::StatusOr<CudaBackend::PairMemory> CudaBackend::MemoryOfPair(const Plan& baseline,
+                                                                  const Plan& variant,
+                                                                  const Point& point, int rank,
+                                                                  int64_t layers_kept) const {
   std::map<std::string, double> shared;
-  double bytes = 0;
+  PairMemory pair;
+  pair.beside_bytes = std::max(PeerBytesOf(baseline), PeerBytesOf(variant));
   for (const Plan* plan : {&baseline, &variant}) {
-    const CudaStepInputs inputs = InputsOf(*plan, point, rank, layers_kept);
-    LASTFLOP_ASSIGN_OR_RETURN(const auto buffers, SharedBuffersOf(inputs));
-    for (const auto& [key, of_key] : buffers) {
+    LASTFLOP_ASSIGN_OR_RETURN(
+        const CudaStepMemory memory,
+        MemoryOf(InputsOf(*plan, point, rank, layers_kept), context_.num_sms));
+    for (const auto& [key, of_key] : memory.shared) {
       shared[key] = std::max(shared[key], of_key);
     }
-    if (rank < plan->num_ranks()) {
-      LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(options_.model, *plan, point, rank,
-                                                          {.layers_kept = layers_kept,
-                                                           .load = {},
-                                                           .experts_only = options_.experts_only}));
-      bytes += OwnBytesOf(step);
-    }
+    pair.beside_bytes += memory.own_bytes;
   }
   for (const auto& [key, of_key] : shared) {
-    bytes += of_key;
+    pair.shared_bytes += of_key;
   }
-  return bytes;
+  return pair;
 }
 
 // Where both arms do not fit together with all layers, as many as fit are kept in both: experts
@@ -208,9 +226,9 @@ absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant
     LASTFLOP_RETURN_IF_ERROR(CheckPlan(*plan, point, gang));
   }
   const auto fits = [&](int64_t layers) -> absl::StatusOr<bool> {
-    LASTFLOP_ASSIGN_OR_RETURN(const double bytes,
-                              BytesOfPair(baseline, variant, point, gang.rank(), layers));
-    return bytes <= byte_budget_;
+    LASTFLOP_ASSIGN_OR_RETURN(const PairMemory pair,
+                              MemoryOfPair(baseline, variant, point, gang.rank(), layers));
+    return pair.shared_bytes + pair.beside_bytes <= byte_budget_;
   };
   int64_t layers = layers_kept_ > 0 ? std::min(layers_kept_, options_.model.num_moe_layers())
                                     : options_.model.num_moe_layers();
@@ -237,6 +255,10 @@ absl::Status CudaBackend::StartAttempt(const Plan& baseline, const Plan& variant
   if (layers < options_.model.num_moe_layers()) {
     layers_kept_ = layers;
   }
+  LASTFLOP_ASSIGN_OR_RETURN(const PairMemory pair,
+                            MemoryOfPair(baseline, variant, point, gang.rank(), layers_kept_));
+  // What earlier trials left in the store makes room; what then is short says so itself.
+  store_->Reserve(pair.beside_bytes);
   return absl::OkStatus();
 }
 

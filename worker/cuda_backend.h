@@ -42,9 +42,16 @@ class CudaBackend final : public Backend {
   WeightData data() const { return {.seed = options_.data_seed, .zeros = options_.measure.zeros}; }
   CudaStepInputs InputsOf(const Plan& plan, const Point& point, int rank,
                           int64_t layers_kept) const;
-  // Bytes that both arms need together with so many layers.
-  absl::StatusOr<double> BytesOfPair(const Plan& baseline, const Plan& variant, const Point& point,
-                                     int rank, int64_t layers_kept) const;
+  // What both arms need together.
+  struct PairMemory {
+    double shared_bytes = 0;  // In the store.
+    double beside_bytes = 0;
+  };
+  // With so many layers.
+  absl::StatusOr<PairMemory> MemoryOfPair(const Plan& baseline, const Plan& variant,
+                                          const Point& point, int rank, int64_t layers_kept) const;
+  // Of the communicator over peer memory that the plan connects, if it does.
+  double PeerBytesOf(const Plan& plan) const;
 
   const BackendOptions options_;
   CudaContext context_;

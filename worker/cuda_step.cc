@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "collectives/cuda/nccl_all_to_all_cuda.h"
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
@@ -22,16 +23,60 @@
 #include "step/tensors.h"
 #include "worker/cpu_step.h"
 #include "worker/cuda_weights.h"
+#include "worker/draw_memory.h"
 #include "worker/kv_place.h"
 
 namespace lastflop {
 namespace {
 
+std::string ScratchKey(absl::string_view name, int64_t bytes) {
+  return absl::StrCat("scratch ", name, " bytes ", bytes);
+}
+
 // Memory that holds nothing between the steps of different arms.
 absl::StatusOr<CudaBufferStore::Shared> SharedScratch(const std::string& name, size_t bytes,
                                                       CudaBufferStore& store) {
-  return store.Get(absl::StrCat("scratch ", name, " bytes ", bytes), bytes,
+  return store.Get(ScratchKey(name, static_cast<int64_t>(bytes)), bytes,
                    [](DeviceBuffer& /*buffer*/) { return absl::OkStatus(); });
+}
+
+std::string ScratchName(Tensor tensor) {
+  return absl::StrCat("activation ", static_cast<int>(tensor));
+}
+
+// Of these the step has no tensor of its own: routes are a draw's, pairs lie in scratch, copies of
+// experts in the store.
+bool IsKeptElsewhere(Tensor tensor) {
+  return tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
+         tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown;
+}
+
+// Room that the kernel of an op works in; of NCCL's combine it is not here (SplitOf has it).
+int64_t WorkspaceBytesOf(const OpShape& shape, int64_t num_expert_tokens, int num_sms) {
+  if (const auto* attention = std::get_if<AttentionShape>(&shape)) {
+    return AttentionCudaWorkspaceBytes(*attention, num_sms);
+  }
+  if (const auto* router = std::get_if<RouterShape>(&shape)) {
+    RouterShape of_all = *router;
+    of_all.num_tokens = num_expert_tokens;  // A draw chooses for all of them.
+    return RouterCudaWorkspaceBytes(of_all);
+  }
+  if (const auto* expert = std::get_if<ExpertGemmShape>(&shape)) {
+    return expert->activations == ActivationFormat::kFp8
+               ? RowsIn(*expert) * QuantizedRowBytes(expert->in_features)
+               : 0;
+  }
+  const auto* sample = std::get_if<SampleShape>(&shape);
+  return sample != nullptr ? SampleCudaWorkspaceBytes(*sample) : 0;
+}
+
+int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& plan,
+                     int& tile_tokens) {
+  // Separately dequantized experts are read as bf16.
+  const WeightStorage read =
+      plan.moe.dequant == Dequant::kSeparate ? WeightStorage{} : ExpertStorage(model, plan);
+  tile_tokens = PairTileTokens(shape, read);
+  return PairsBytes(shape, tile_tokens);
 }
 
 // Loads what each kind of op needs, and finds the largest workspace.
@@ -117,27 +162,22 @@ class OpLoader {
 
   absl::Status LoadShape(const AttentionShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckAttentionCuda(shape));
-    Need(AttentionCudaWorkspaceBytes(shape, context_.num_sms));
+    NeedWorkspace();
     return LoadCache(shape);
   }
 
-  absl::Status LoadShape(RouterShape shape) {
-    shape.num_tokens = step_.num_expert_tokens();  // A draw chooses for all of them.
-    Need(RouterCudaWorkspaceBytes(shape));
+  absl::Status LoadShape(const RouterShape& /*shape*/) {
+    NeedWorkspace();
     return absl::OkStatus();
   }
 
   absl::Status LoadShape(const PermuteShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckPermuteCuda(shape));
     if (step_.pairs_memory == nullptr) {
-      // Separately dequantized experts are read as bf16.
-      const WeightStorage read = step_.plan.moe.dequant == Dequant::kSeparate
-                                     ? WeightStorage{}
-                                     : ExpertStorage(step_.model, step_.plan);
-      const int tile_tokens = PairTileTokens(shape, read);
-      LASTFLOP_ASSIGN_OR_RETURN(
-          step_.pairs_memory,
-          SharedScratch("pairs", static_cast<size_t>(PairsBytes(shape, tile_tokens)), store_));
+      int tile_tokens = 0;
+      const int64_t bytes = PairsBytesOf(shape, step_.model, step_.plan, tile_tokens);
+      LASTFLOP_ASSIGN_OR_RETURN(step_.pairs_memory,
+                                SharedScratch("pairs", static_cast<size_t>(bytes), store_));
       step_.pairs = PlacePairs(shape, tile_tokens, step_.pairs_memory->data());
     }
     return absl::OkStatus();
@@ -145,9 +185,7 @@ class OpLoader {
 
   absl::Status LoadShape(const ExpertGemmShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(CheckGroupedGemmCuda(shape, {.row_order = RowOrderOf(op_->weight)}));
-    if (shape.activations == ActivationFormat::kFp8) {
-      Need(RowsIn(shape) * QuantizedRowBytes(shape.in_features));
-    }
+    NeedWorkspace();
     if (shape.storage.format == WeightFormat::kNvfp4) {
       LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
       cuda_op_->tensor_scale = Nvfp4TensorScale(place.slice.amplitude);
@@ -212,7 +250,7 @@ class OpLoader {
   }
 
   absl::Status LoadShape(const SampleShape& shape) {
-    Need(SampleCudaWorkspaceBytes(shape));
+    NeedWorkspace();
     if (shape.ranks > 1 && step_.candidates.bytes() == 0) {
       LASTFLOP_ASSIGN_OR_RETURN(
           step_.candidates,
@@ -220,6 +258,10 @@ class OpLoader {
                                sizeof(Candidate)));
     }
     return absl::OkStatus();
+  }
+
+  void NeedWorkspace() {
+    Need(WorkspaceBytesOf(op_->shape, step_.num_expert_tokens(), context_.num_sms));
   }
 
   void Need(int64_t bytes) { workspace_bytes_ = std::max(workspace_bytes_, bytes); }
@@ -297,9 +339,8 @@ absl::StatusOr<DeviceBuffer> Zeroed(size_t bytes, cudaStream_t stream) {
 
 absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
   for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
-    if (tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
-        tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown) {
-      continue;  // Kept elsewhere.
+    if (IsKeptElsewhere(tensor)) {
+      continue;
     }
     // Both arms have their draw at the same time, and its tokens.
     const auto size = static_cast<size_t>(bytes);
@@ -308,9 +349,8 @@ absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
       step.tensors[tensor] = std::make_shared<DeviceBuffer>(std::move(own));
       continue;
     }
-    LASTFLOP_ASSIGN_OR_RETURN(
-        step.tensors[tensor],
-        SharedScratch(absl::StrCat("activation ", static_cast<int>(tensor)), size, store));
+    LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
+                              SharedScratch(ScratchName(tensor), size, store));
   }
   return absl::OkStatus();
 }
@@ -381,9 +421,7 @@ int64_t CudaStep::first_sequence() const {
   return first;
 }
 
-int64_t CudaStep::num_expert_tokens() const {
-  return layout.data_attention ? point.batch * QueryTokens(plan, point) : step.num_tokens;
-}
+int64_t CudaStep::num_expert_tokens() const { return NumExpertTokens(plan, point, layout, step); }
 
 int64_t CudaStep::first_own_token() const {
   return layout.data_attention ? first_sequence() * QueryTokens(plan, point) : 0;
@@ -397,10 +435,11 @@ const CudaRouting& CudaStep::expert_routing(int moe_index) const {
   return shard ? all_routing[index] : received;
 }
 
-absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInputs& inputs) {
-  std::map<std::string, double> buffers;
+absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms) {
+  CudaStepMemory memory;
+  std::map<std::string, double>& buffers = memory.shared;
   if (inputs.rank >= inputs.plan.num_ranks()) {
-    return buffers;
+    return memory;
   }
   LASTFLOP_ASSIGN_OR_RETURN(
       const Step step,
@@ -408,9 +447,21 @@ absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInpu
           inputs.model, inputs.plan, inputs.point, inputs.rank,
           {.layers_kept = inputs.layers_kept, .load = {}, .experts_only = inputs.experts_only}));
   const Layout layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
+  const int64_t expert_tokens = NumExpertTokens(inputs.plan, inputs.point, layout, step);
+  int64_t workspace = 0;
+  int64_t fused_workspace = 0;
   // Every weight and cache once, by what it is: the sizes are those of step/tensors.h, which the
   // fit check uses.
   for (const Op& op : step.ops) {
+    workspace = std::max(workspace, WorkspaceBytesOf(op.shape, expert_tokens, num_sms));
+    if (const auto* fused = std::get_if<FusedMoeShape>(&op.shape)) {
+      fused_workspace = std::max(fused_workspace, FusedMoeCudaWorkspaceBytes(*fused));
+    }
+    if (const auto* permute = std::get_if<PermuteShape>(&op.shape)) {
+      int tile_tokens = 0;
+      const int64_t bytes = PairsBytesOf(*permute, inputs.model, inputs.plan, tile_tokens);
+      buffers[ScratchKey("pairs", bytes)] = static_cast<double>(bytes);
+    }
     const double weights = WeightMemoryBytes(op);
     if (weights > 0) {
       const bool is_expert = op.weight == Weight::kExpertGateUp || op.weight == Weight::kExpertDown;
@@ -428,15 +479,21 @@ absl::StatusOr<std::map<std::string, double>> SharedBuffersOf(const CudaStepInpu
                            inputs.plan.speculative.draft_tokens)] = cache;
     }
   }
-  return buffers;
-}
-
-double OwnBytesOf(const Step& step) {
-  double bytes = 0;
-  for (const auto& [tensor, tensor_bytes] : TensorBytes(step)) {
-    bytes += static_cast<double>(tensor_bytes);
+  for (const auto& [tensor, bytes] : TensorBytes(step)) {
+    if (tensor == Tensor::kTokenIds) {
+      memory.own_bytes += static_cast<double>(bytes);
+    } else if (tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown) {
+      buffers[absl::StrCat("copies ", static_cast<int>(tensor), " bytes ", bytes)] =
+          static_cast<double>(bytes);
+    } else if (!IsKeptElsewhere(tensor)) {
+      buffers[ScratchKey(ScratchName(tensor), bytes)] = static_cast<double>(bytes);
+    }
   }
-  return bytes;
+  memory.workspace_bytes = static_cast<double>(workspace);
+  buffers[ScratchKey("workspace", workspace)] = memory.workspace_bytes;
+  memory.own_bytes += static_cast<double>(fused_workspace) +
+                      DrawMemoryBytes(inputs.model, inputs.plan, inputs.point, layout, step);
+  return memory;
 }
 
 absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inputs,

@@ -18,6 +18,10 @@ constexpr int kHopCalls = 64;
 
 }  // namespace
 
+int64_t CudaPeerCommunicator::MemoryBytes(const Options& options) {
+  return 2 * (options.region_bytes / kPacketBytes * kPacketBytes) + kArrivalBytes;
+}
+
 absl::StatusOr<std::unique_ptr<CudaPeerCommunicator>> CudaPeerCommunicator::Create(
     Gang& gang, const Options& options) {
   if (gang.num_ranks() < 2 || gang.num_ranks() > kMaxPeerRanks) {
@@ -38,7 +42,7 @@ absl::Status CudaPeerCommunicator::Open(Gang& gang) {
   view_.timeout_ns = static_cast<uint64_t>(std::chrono::nanoseconds(options_.timeout).count());
   view_.rank = gang.rank();
   view_.num_ranks = gang.num_ranks();
-  const auto bytes = static_cast<size_t>(2 * view_.region_bytes + kArrivalBytes);
+  const auto bytes = static_cast<size_t>(MemoryBytes(options_));
   LASTFLOP_ASSIGN_OR_RETURN(memory_, CudaPeerMemory::Create(gang, bytes));
   for (int rank = 0; rank < view_.num_ranks; ++rank) {
     view_.regions[rank] = memory_->of_rank(rank);

@@ -38,6 +38,9 @@ class CudaPeerCommunicator {
     std::chrono::milliseconds timeout{10'000};
   };
 
+  // Device memory of a rank's communicator.
+  static int64_t MemoryBytes(const Options& options);
+
   // A collective call; the device is chosen before.
   // InvalidArgument for one rank or more than kMaxPeerRanks; Unimplemented, with the reason, where
   // GPUs do not reach each other.

@@ -39,6 +39,19 @@ TEST(CpuBufferStoreTest, DropsTheLeastRecentlyUsedOfWhatNoArmUses) {
   EXPECT_EQ(num_fills, 5);
 }
 
+TEST(CpuBufferStoreTest, LeavesRoomForWhatIsAllocatedBeside) {
+  CpuBufferStore store(300);
+  const auto fill = [](AlignedBuffer& /*buffer*/) { return absl::OkStatus(); };
+  const auto held = store.Get("held", 100, fill);
+  ASSERT_TRUE(store.Get("unused", 100, fill).ok());
+  EXPECT_TRUE(store.Reserve(150));
+  EXPECT_EQ(store.bytes_held(), 100) << "the unused one made room";
+  EXPECT_FALSE(store.Get("more", 100, fill).ok());
+  EXPECT_FALSE(store.Reserve(250));
+  EXPECT_TRUE(store.Reserve(0));
+  EXPECT_TRUE(store.Get("more", 100, fill).ok());
+}
+
 TEST(CpuBufferStoreTest, RefusesWhatDoesNotFitBesideWhatIsInUse) {
   CpuBufferStore store(150);
   const auto fill = [](AlignedBuffer& /*buffer*/) { return absl::OkStatus(); };
