@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/plan.h"  // Before dequant.h, whose function has the name of an enum in it.
 #include "common/status_macros.h"
@@ -203,7 +204,8 @@ CpuOpChecker::Result CpuOpChecker::RunWatchingPlugin(int64_t count) {
   GuardPlugin(step_, cpu_op_, count);
   LASTFLOP_RETURN_IF_ERROR(Run());
   const auto trespass = [](std::string what) {
-    return OpCheck{.error = std::numeric_limits<double>::infinity(), .tolerance = 0, .what = what};
+    return OpCheck{
+        .error = std::numeric_limits<double>::infinity(), .tolerance = 0, .what = std::move(what)};
   };
   if (const auto broken = BrokenGuard(step_, cpu_op_, count); broken.has_value()) {
     return trespass(*broken);
