@@ -53,6 +53,7 @@ absl::StatusOr<Step> ExpectedSteps::Make(const Plan& plan, const Point& point) {
   StepOptions options;
   options.layers_kept = campaign_.layers_kept;
   options.distinct_layers_only = true;
+  options.is_checked = true;
   LASTFLOP_ASSIGN_OR_RETURN(
       options.load, loads_.OfBoundingRank(model, point.routing, num_tokens, layout.expert_groups,
                                           plan.moe.opportunistic_keep, machine_.backend == "cpu"));

@@ -43,6 +43,7 @@ Layout MakeLayout(const Model& model, const Plan& plan, int rank) {
   layout.num_local_experts =
       (model.num_experts + plan.moe.redundant_experts) / layout.expert_groups;
   layout.first_expert = layout.expert_group * (model.num_experts / layout.expert_groups);
+  layout.tensor_group.reserve(static_cast<size_t>(layout.tensor));
   for (int64_t i = 0; i < layout.tensor; ++i) {
     layout.tensor_group.push_back(
         static_cast<int>(first_of_stage + layout.replica * layout.tensor + i));

@@ -26,6 +26,8 @@ struct StepOptions {
   // Of the layers that run, those whose ops are alike are built once: for who prices a step and
   // does not run it. Op::num_layers says how many each op is of.
   bool distinct_layers_only = false;
+  // The plan has passed CheckFeasible and CheckPoint, and is not checked again.
+  bool is_checked = false;
   ExpertLoad load;  // Of one MoE layer; work of expert ops is priced with it.
   // Of every MoE layer only what lies between the experts' ids and their summed output: `kNormed`
   // in, `kHidden` out, no collective. The shared experts' output, which nothing makes then, is not

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "step/work.h"
 
@@ -113,10 +112,10 @@ void StepBuilder::AddHead() {
   Add("sampling", OpCategory::kSampling, sample, {.in = Tensor::kLogits, .out = Tensor::kSampled});
 }
 
-Op& StepBuilder::Add(std::string name, OpCategory category, const OpShape& shape,
+Op& StepBuilder::Add(absl::string_view name, OpCategory category, const OpShape& shape,
                      const OpTensors& tensors) {
-  Op op;
-  op.name = std::move(name);
+  Op& op = ops_.emplace_back();
+  op.name = std::string(name);
   op.category = category;
   op.layer = layer_;
   op.num_layers = num_layers_;
@@ -126,11 +125,10 @@ Op& StepBuilder::Add(std::string name, OpCategory category, const OpShape& shape
   op.weight = tensors.weight;
   op.work = WorkOf(shape, load_);
   op.shape = shape;
-  ops_.push_back(std::move(op));
-  return ops_.back();
+  return op;
 }
 
-void StepBuilder::AddRowNorm(const std::string& name, Weight gain) {
+void StepBuilder::AddRowNorm(absl::string_view name, Weight gain) {
   const NormShape shape{.rows = num_tokens_,
                         .size = model_.hidden_size,
                         .stride = model_.hidden_size,
@@ -141,19 +139,18 @@ void StepBuilder::AddRowNorm(const std::string& name, Weight gain) {
       {.in = Tensor::kHidden, .in2 = Tensor::kResidual, .out = Tensor::kNormed, .weight = gain});
 }
 
-void StepBuilder::AddPartNorm(const std::string& name, NormShape shape, Tensor tensor,
-                              Weight gain) {
+void StepBuilder::AddPartNorm(absl::string_view name, NormShape shape, Tensor tensor, Weight gain) {
   shape.rows = num_tokens_;
   shape.epsilon = model_.rms_norm_epsilon;
   Add(name, OpCategory::kNorm, shape, {.in = tensor, .out = tensor, .weight = gain});
 }
 
-void StepBuilder::AddGemm(const std::string& name, OpCategory category, const GemmShape& shape,
+void StepBuilder::AddGemm(absl::string_view name, OpCategory category, const GemmShape& shape,
                           Tensor in, Tensor out, Weight weight) {
   Add(name, category, shape, {.in = in, .out = out, .weight = weight});
 }
 
-void StepBuilder::AddAllReduce(const std::string& name) {
+void StepBuilder::AddAllReduce(absl::string_view name) {
   if (layout_.tensor == 1) {
     return;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "step/layout.h"
 #include "step/make_step.h"
 #include "step/op.h"
@@ -41,13 +41,14 @@ class StepBuilder {
     Tensor out = Tensor::kNone;
     Weight weight = Weight::kNone;
   };
-  Op& Add(std::string name, OpCategory category, const OpShape& shape, const OpTensors& tensors);
+  Op& Add(absl::string_view name, OpCategory category, const OpShape& shape,
+          const OpTensors& tensors);
 
-  void AddRowNorm(const std::string& name, Weight gain);
-  void AddPartNorm(const std::string& name, NormShape shape, Tensor tensor, Weight gain);
-  void AddGemm(const std::string& name, OpCategory category, const GemmShape& shape, Tensor in,
+  void AddRowNorm(absl::string_view name, Weight gain);
+  void AddPartNorm(absl::string_view name, NormShape shape, Tensor tensor, Weight gain);
+  void AddGemm(absl::string_view name, OpCategory category, const GemmShape& shape, Tensor in,
                Tensor out, Weight weight);
-  void AddAllReduce(const std::string& name);
+  void AddAllReduce(absl::string_view name);
 
   // step/build_attention.cc
   void AddGqa();

@@ -316,6 +316,7 @@ absl::StatusOr<StepPredictor::Stage> StepPredictor::PredictStage(const Plan& pla
   const bool is_shared = machine_->backend == "cpu" && plan.num_ranks() > 1;
   StepOptions options;
   options.layers_kept = 1;
+  options.is_checked = true;
   options.load = is_shared ? load.mean_rank : load.most_loaded_rank;
   LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(*model_, plan, point, rank, options));
   const int64_t ranks_at_once = RanksAtOnce(plan);  // Of its bytes; cores are a rank's own.
