@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/relative_distance.h"
 #include "common/status_macros.h"
 #include "worker/agreement.h"
 #include "worker/arm_order.h"
@@ -161,16 +162,9 @@ class AttemptRun {
     LASTFLOP_ASSIGN_OR_RETURN(const std::vector<int32_t> routes, variant_->ChosenExperts());
     // Plans that lay tokens out differently (speculation, data attention) are compared over what
     // both have: the leading tokens.
-    double difference = 0;
-    double norm = 0;
-    for (size_t i = 0; i < std::min(out.size(), baseline_out->size()); ++i) {
-      const double wanted = (*baseline_out)[i];
-      difference += (out[i] - wanted) * (out[i] - wanted);
-      norm += wanted * wanted;
-    }
-    check.error_to_baseline = norm > 0 ? std::sqrt(difference / norm) : 0;
+    check.error_to_baseline = RelativeDistance(out, *baseline_out);
     if (!std::isfinite(check.error_to_baseline)) {
-      return absl::InternalError("the final hidden states are not finite");
+      return absl::InternalError("the final hidden states are not finite, or stand for zeros");
     }
     if (routes.size() == baseline_routes->size() && !routes.empty()) {
       int64_t changed = 0;

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "absl/strings/str_format.h"
 #include "common/random.h"
+#include "common/relative_distance.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/compare_cuda.h"
 #include "worker/cuda_arm.h"
@@ -99,14 +99,7 @@ absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& 
   LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
   LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> timed, Output());
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < eager.size(); ++i) {
-    const double error = static_cast<double>(timed[i]) - eager[i];
-    difference += error * error;
-    norm += static_cast<double>(eager[i]) * eager[i];
-  }
-  const double error = norm > 0 ? std::sqrt(difference / norm) : 0;
+  const double error = RelativeDistance(timed, eager);
   // Sums in another order (collectives, split products) drift apart over the layers.
   constexpr double kReplayTolerance = 0.05;
   if (result.ok && !(error <= kReplayTolerance)) {
