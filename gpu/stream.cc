@@ -46,21 +46,39 @@ absl::StatusOr<double> Event::MicrosSince(const Event& begin) const {
 
 namespace {
 
-absl::StatusOr<size_t> CountWorkNodes(cudaGraph_t graph) {
+struct NodeCounts {
+  size_t work = 0;
+  size_t pinned = 0;
+};
+
+absl::StatusOr<bool> IsPinned(cudaGraphNode_t kernel) {
+  cudaLaunchAttributeValue value{};
+  LASTFLOP_CUDA_RETURN_IF_ERROR(
+      cudaGraphKernelNodeGetAttribute(kernel, cudaLaunchAttributeAccessPolicyWindow, &value),
+      "reading the L2 window of a node of a graph");
+  return value.accessPolicyWindow.num_bytes > 0 &&
+         value.accessPolicyWindow.hitProp == cudaAccessPropertyPersisting;
+}
+
+absl::StatusOr<NodeCounts> CountNodes(cudaGraph_t graph) {
   size_t num_nodes = 0;
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(graph, nullptr, &num_nodes),
                                 "counting the nodes of a graph");
   std::vector<cudaGraphNode_t> nodes(num_nodes);
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphGetNodes(graph, nodes.data(), &num_nodes),
                                 "reading the nodes of a graph");
-  size_t count = 0;
+  NodeCounts count;
   for (const cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type{};
     LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphNodeGetType(node, &type), "reading a node of a graph");
-    count += type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy ||
-                     type == cudaGraphNodeTypeMemset
-                 ? 1
-                 : 0;
+    if (type == cudaGraphNodeTypeKernel) {
+      LASTFLOP_ASSIGN_OR_RETURN(const bool is_pinned, IsPinned(node));
+      count.pinned += is_pinned ? 1 : 0;
+    }
+    count.work += type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy ||
+                          type == cudaGraphNodeTypeMemset
+                      ? 1
+                      : 0;
   }
   return count;
 }
@@ -85,7 +103,9 @@ absl::StatusOr<Graph> Graph::End(const Stream& stream, const absl::Status& statu
   }
   LASTFLOP_CUDA_RETURN_IF_ERROR(ended, "ending a capture");
   Graph graph;
-  LASTFLOP_ASSIGN_OR_RETURN(graph.num_work_nodes_, CountWorkNodes(captured));
+  LASTFLOP_ASSIGN_OR_RETURN(const NodeCounts count, CountNodes(captured));
+  graph.num_work_nodes_ = count.work;
+  graph.num_pinned_nodes_ = count.pinned;
   cudaGraphExec_t exec = nullptr;
   LASTFLOP_CUDA_RETURN_IF_ERROR(cudaGraphInstantiate(&exec, captured, 0), "instantiating a graph");
   graph.exec_.reset(exec);

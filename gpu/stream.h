@@ -61,6 +61,8 @@ class Graph {
 
   // Nodes that do something on the device: kernels, copies, fills.
   size_t num_work_nodes() const { return num_work_nodes_; }
+  // Of these, kernels with a window that asks the L2 to keep it (cudaAccessPropertyPersisting).
+  size_t num_pinned_nodes() const { return num_pinned_nodes_; }
   absl::Status Launch(const Stream& stream) const;
 
  private:
@@ -72,6 +74,7 @@ class Graph {
   };
   std::unique_ptr<CUgraphExec_st, Destroy> exec_;
   size_t num_work_nodes_ = 0;
+  size_t num_pinned_nodes_ = 0;
 };
 
 }  // namespace lastflop

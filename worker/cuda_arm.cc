@@ -331,8 +331,17 @@ std::string CudaArm::effective_note() const {
                                     step_->step.layers.size(), step_->step.moe_layer_scale));
   }
   if (pin_.has_value()) {
-    notes.push_back(absl::StrFormat("%s; the device took %.1f MB", pin_->note,
-                                    static_cast<double>(pin_effective_bytes_) * 1e-6));
+    size_t num_pinned_nodes = 0;
+    bool has_graph = false;
+    for (const Piece& piece : pieces_) {
+      has_graph |= piece.is_graph;
+      num_pinned_nodes += piece.graph.num_pinned_nodes();
+    }
+    notes.push_back(absl::StrFormat(
+        "%s; the device took %.1f MB%s", pin_->note,
+        static_cast<double>(pin_effective_bytes_) * 1e-6,
+        has_graph ? absl::StrCat("; ", num_pinned_nodes, " kernels of the graph have a window")
+                  : ""));
   }
   if (!step_->is_idle()) {
     notes.push_back("lastflop's kernels start while the one before them ends");

@@ -89,6 +89,10 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
   if (!step_->is_idle()) {
     LASTFLOP_ASSIGN_OR_RETURN(spans_per_op, CountSpans());
   }
+  PersistingL2 persisting;  // As for a timed step.
+  if (pin_.has_value() && !step_->is_idle()) {
+    LASTFLOP_RETURN_IF_ERROR(persisting.Set(pin_->limit_bytes));
+  }
   std::vector<OpTimes> runs;
   bool has_cupti = true;
   CudaPeerCommunicator* const peers =
@@ -115,6 +119,7 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     }
     runs.push_back(*std::move(times));
   }
+  LASTFLOP_RETURN_IF_ERROR(persisting.Reset());
   is_captured_ = false;   // The graphs that were made under a trace are not those that are timed.
   double wait_share = 0;  // Of the collectives: waiting for a late rank.
   if (peers != nullptr) {

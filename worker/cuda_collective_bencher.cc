@@ -113,6 +113,8 @@ class CudaCollectiveBencher final : public CollectiveBencher {
     CollectiveSamples samples;
     samples.ran = ran_;
     LASTFLOP_ASSIGN_OR_RETURN(together_, DeviceBuffer::Create(kPacketBytes));
+    LASTFLOP_CUDA_RETURN_IF_ERROR(cudaMemsetAsync(together_.data(), 0, kPacketBytes, stream_.get()),
+                                  "zeroing a packet");
     // Once by itself: loading code and connecting is no part of a capture.
     LASTFLOP_RETURN_IF_ERROR(reset());
     LASTFLOP_RETURN_IF_ERROR(AllReduce(together_.As<__nv_bfloat16>(), 8));

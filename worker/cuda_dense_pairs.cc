@@ -2,6 +2,7 @@
 
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
+#include "kernels/cuda/compare_cuda.h"
 
 namespace lastflop {
 namespace {
@@ -20,6 +21,8 @@ absl::StatusOr<CudaDensePairs> CudaDensePairs::Create(int64_t num_tokens, cudaSt
   CudaDensePairs dense;
   LASTFLOP_ASSIGN_OR_RETURN(
       dense.memory, DeviceBuffer::Create(static_cast<size_t>(PairsBytes(all, tile_tokens))));
+  LASTFLOP_RETURN_IF_ERROR(
+      LaunchPoison(dense.memory.data(), static_cast<int64_t>(dense.memory.bytes()), stream));
   dense.pairs = PlacePairs(all, tile_tokens, dense.memory.data());
   // Every token's expert is 0, and so is its weight, which nobody reads.
   const size_t bytes = static_cast<size_t>(num_tokens) * sizeof(int32_t);

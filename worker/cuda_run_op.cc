@@ -2,6 +2,7 @@
 
 #include <cuda_bf16.h>
 
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -32,8 +33,18 @@ class StreamWindow {
  public:
   StreamWindow(cudaStream_t stream, const PinnedRange& range) : stream_(stream), range_(range) {}
 
-  absl::Status Open() { return range_.bytes == 0 ? absl::OkStatus() : Set(range_); }
-  absl::Status Close() { return range_.bytes == 0 ? absl::OkStatus() : Set(PinnedRange{}); }
+  // What fails between the two leaves no window on the stream, which later trials use.
+  ~StreamWindow() { Close().IgnoreError(); }
+  StreamWindow(const StreamWindow&) = delete;
+  StreamWindow& operator=(const StreamWindow&) = delete;
+
+  absl::Status Open() {
+    is_open_ = range_.bytes > 0;
+    return is_open_ ? Set(range_) : absl::OkStatus();
+  }
+  absl::Status Close() {
+    return std::exchange(is_open_, false) ? Set(PinnedRange{}) : absl::OkStatus();
+  }
 
  private:
   absl::Status Set(const PinnedRange& range) {
@@ -52,6 +63,7 @@ class StreamWindow {
 
   cudaStream_t stream_;
   PinnedRange range_;
+  bool is_open_ = false;
 };
 
 // One call of an op; a function per kind of shape.

@@ -10,6 +10,7 @@
 #include "common/status_macros.h"
 #include "gpu/cuda_status.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/cuda/compare_cuda.h"
 #include "kernels/dequant/dequant_cuda.h"
 #include "kernels/fp4.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
@@ -33,11 +34,16 @@ std::string ScratchKey(absl::string_view name, int64_t bytes) {
   return absl::StrCat("scratch ", name, " bytes ", bytes);
 }
 
-// Memory that holds nothing between the steps of different arms.
+// Memory that holds nothing between the steps of different arms. Poisoned once: rows that no kernel
+// writes, as those past the last pair, are not a number wherever they are read.
 absl::StatusOr<CudaBufferStore::Shared> SharedScratch(const std::string& name, size_t bytes,
-                                                      CudaBufferStore& store) {
-  return store.Get(ScratchKey(name, static_cast<int64_t>(bytes)), bytes,
-                   [](DeviceBuffer& /*buffer*/) { return absl::OkStatus(); });
+                                                      CudaBufferStore& store, cudaStream_t stream) {
+  return store.Get(
+      ScratchKey(name, static_cast<int64_t>(bytes)), bytes, [stream](DeviceBuffer& buffer) {
+        return buffer.bytes() == 0
+                   ? absl::OkStatus()
+                   : LaunchPoison(buffer.data(), static_cast<int64_t>(buffer.bytes()), stream);
+      });
 }
 
 std::string ScratchName(Tensor tensor) {
@@ -176,8 +182,9 @@ class OpLoader {
     if (step_.pairs_memory == nullptr) {
       int tile_tokens = 0;
       const int64_t bytes = PairsBytesOf(shape, step_.model, step_.plan, tile_tokens);
-      LASTFLOP_ASSIGN_OR_RETURN(step_.pairs_memory,
-                                SharedScratch("pairs", static_cast<size_t>(bytes), store_));
+      LASTFLOP_ASSIGN_OR_RETURN(
+          step_.pairs_memory,
+          SharedScratch("pairs", static_cast<size_t>(bytes), store_, context_.stream.get()));
       step_.pairs = PlacePairs(shape, tile_tokens, step_.pairs_memory->data());
     }
     return absl::OkStatus();
@@ -337,7 +344,7 @@ absl::StatusOr<DeviceBuffer> Zeroed(size_t bytes, cudaStream_t stream) {
   return buffer;
 }
 
-absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
+absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store, cudaStream_t stream) {
   for (const auto& [tensor, bytes] : TensorBytes(step.step)) {
     if (IsKeptElsewhere(tensor)) {
       continue;
@@ -345,12 +352,12 @@ absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store) {
     // Both arms have their draw at the same time, and its tokens.
     const auto size = static_cast<size_t>(bytes);
     if (tensor == Tensor::kTokenIds) {
-      LASTFLOP_ASSIGN_OR_RETURN(DeviceBuffer own, DeviceBuffer::Create(size));
+      LASTFLOP_ASSIGN_OR_RETURN(DeviceBuffer own, Zeroed(size, stream));
       step.tensors[tensor] = std::make_shared<DeviceBuffer>(std::move(own));
       continue;
     }
     LASTFLOP_ASSIGN_OR_RETURN(step.tensors[tensor],
-                              SharedScratch(ScratchName(tensor), size, store));
+                              SharedScratch(ScratchName(tensor), size, store, stream));
   }
   return absl::OkStatus();
 }
@@ -521,13 +528,13 @@ absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inp
     step->ops[i].moe_index = moe_indices[i];
     LASTFLOP_RETURN_IF_ERROR(loader.Load(step->step.ops[i], step->ops[i]));
   }
-  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step, store));
+  LASTFLOP_RETURN_IF_ERROR(AllocateTensors(*step, store, context.stream.get()));
   const auto last = std::max_element(moe_indices.begin(), moe_indices.end());
   LASTFLOP_RETURN_IF_ERROR(
       AllocateRouting(*step, last == moe_indices.end() ? 0 : *last + 1, context.stream.get()));
   LASTFLOP_ASSIGN_OR_RETURN(
-      step->workspace,
-      SharedScratch("workspace", static_cast<size_t>(loader.workspace_bytes()), store));
+      step->workspace, SharedScratch("workspace", static_cast<size_t>(loader.workspace_bytes()),
+                                     store, context.stream.get()));
   LASTFLOP_ASSIGN_OR_RETURN(
       step->fused_workspace,
       Zeroed(static_cast<size_t>(loader.fused_workspace_bytes()), context.stream.get()));

@@ -156,8 +156,9 @@ TEST_F(PeerAllReduceTest, SumsEverySizeWithEveryAlgorithm) {
   constexpr int64_t kMiB = 1 << 20;
   ExpectAllOk(RunGpus(milliseconds(10'000), 8 * kMiB, [](Rank& self) -> std::string {
     int call = 0;
-    for (const int64_t bytes : {int64_t{4}, int64_t{20}, int64_t{16}, int64_t{34}, int64_t{14336},
-                                int64_t{65536}, 8 * kMiB, 8 * kMiB + 16, 12 * kMiB, int64_t{6}}) {
+    for (const int64_t bytes :
+         {int64_t{4}, int64_t{20}, int64_t{16}, int64_t{34}, int64_t{14336}, int64_t{65536},
+          8 * kMiB, 8 * kMiB + 16, 12 * kMiB, 64 * kMiB, int64_t{6}}) {
       for (const AllReduceAlgorithm algorithm :
            {AllReduceAlgorithm::kOneShot, AllReduceAlgorithm::kTwoShot}) {
         ++call;
@@ -349,6 +350,42 @@ TEST_F(PeerAllReduceTest, NamesTheRankThatDoesNotCome) {
   EXPECT_THAT(outcomes.at(0).text, HasSubstr("DEADLINE_EXCEEDED"));
   EXPECT_THAT(outcomes.at(0).text, HasSubstr("rank 1 of 2"));
   EXPECT_EQ(outcomes.at(1).text, "ok");
+}
+
+// Ranks that disagree about the size of a call: one at least fails and names the other, in time,
+// and the devices work on.
+TEST_F(PeerAllReduceTest, FailsOnUnequalCountsAndLeavesTheDevicesUsable) {
+  for (const AllReduceAlgorithm algorithm :
+       {AllReduceAlgorithm::kOneShot, AllReduceAlgorithm::kTwoShot}) {
+    const auto outcomes = RunGpus(milliseconds(500), 1 << 20, [&](Rank& self) -> std::string {
+      const int64_t elements = self.rank == 0 ? 4096 : 8192;
+      auto data = self.Upload(ValuesOf(self.rank, 1, elements));
+      if (!data.ok()) {
+        return "no memory";
+      }
+      absl::Status status =
+          self.peers.AllReduce(data->As<__nv_bfloat16>(), elements, algorithm, self.stream.get());
+      if (status.ok()) {
+        status = self.Wait();
+      }
+      return status.ToString();
+    });
+    EXPECT_THAT(outcomes.at(1).text, HasSubstr("DEADLINE_EXCEEDED")) << ToWord(algorithm);
+    EXPECT_THAT(outcomes.at(1).text, HasSubstr("rank 0 of 2")) << ToWord(algorithm);
+    EXPECT_EQ(outcomes.at(0).signal, 0);
+  }
+  ExpectAllOk(RunGpus(milliseconds(5'000), 1 << 20, [](Rank& self) -> std::string {
+    auto data = self.Upload(ValuesOf(self.rank, 1, 4096));
+    if (!data.ok()) {
+      return "no memory";
+    }
+    absl::Status status = self.peers.AllReduce(data->As<__nv_bfloat16>(), 4096,
+                                               AllReduceAlgorithm::kOneShot, self.stream.get());
+    if (status.ok()) {
+      status = self.Wait();
+    }
+    return status.ok() ? Difference(self.Download(*data), SumOf(1, 4096)) : status.ToString();
+  }));
 }
 
 // The timeout is far off: what ends the call is that the gang lost the rank. The devices work on.

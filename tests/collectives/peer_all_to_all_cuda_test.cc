@@ -336,6 +336,7 @@ TEST_F(PeerAllToAllTest, ReplaysAGraphUnderAnotherRouting) {
     if (!b.ok() || !sums.ok()) {
       return "no memory";
     }
+    cudaMemset(sums->data(), 0, sums->bytes());
     const TokenSplit split = test.split();
     const auto graph = Graph::Capture(self.stream, [&]() -> absl::Status {
       // An odd number of calls, so that replays begin on both parities; all-reduces in between.

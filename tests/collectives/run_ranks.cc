@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,17 @@ void RunThreadRanks(int num_ranks, const std::function<void(int rank)>& body) {
   }
 }
 
+namespace {
+
+// A rank that hangs ends after so long. LASTFLOP_TEST_RANK_SECONDS: more, as under a sanitizer.
+unsigned RankSeconds() {
+  const char* const asked = std::getenv("LASTFLOP_TEST_RANK_SECONDS");
+  const int seconds = asked == nullptr ? 0 : std::atoi(asked);
+  return seconds > 0 ? static_cast<unsigned>(seconds) : 60;
+}
+
+}  // namespace
+
 std::vector<RankOutcome> RunProcessRanks(int num_ranks,
                                          const std::function<std::string(int rank)>& body) {
   std::vector<pid_t> children;
@@ -39,7 +51,7 @@ std::vector<RankOutcome> RunProcessRanks(int num_ranks,
     const pid_t child = fork();
     if (child == 0) {
       close(ends[0]);
-      alarm(60);
+      alarm(RankSeconds());
       const std::string text = body(r);
       const ssize_t written = write(ends[1], text.data(), text.size());
       _exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);

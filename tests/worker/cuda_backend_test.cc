@@ -88,10 +88,11 @@ class CudaBackendTest : public ::testing::Test {
   }
 
   // Output of the plan after a check that must pass.
-  std::vector<float> OutputOf(const Model& model, const Plan& plan) {
+  std::vector<float> OutputOf(const Model& model, const Plan& plan,
+                              const Point& point = TinyPoint()) {
     const auto backend = MakeBackend(TinyOptions(model));
-    EXPECT_TRUE(backend->StartAttempt(plan, plan, TinyPoint(), *gang_).ok());
-    auto arm = backend->Prepare(plan, TinyPoint(), *gang_);
+    EXPECT_TRUE(backend->StartAttempt(plan, plan, point, *gang_).ok());
+    auto arm = backend->Prepare(plan, point, *gang_);
     EXPECT_TRUE(arm.ok()) << arm.status();
     if (!arm.ok()) {
       return {};
@@ -106,10 +107,11 @@ class CudaBackendTest : public ::testing::Test {
     return *(*arm)->Output();
   }
 
-  std::vector<float> CpuOutputOf(const Model& model, const Plan& plan) {
+  std::vector<float> CpuOutputOf(const Model& model, const Plan& plan,
+                                 const Point& point = TinyPoint()) {
     const auto cpu = CpuBackend::Create(TinyOptions(model));
     EXPECT_TRUE(cpu.ok()) << cpu.status();
-    auto arm = (*cpu)->Prepare(plan, TinyPoint(), *gang_);
+    auto arm = (*cpu)->Prepare(plan, point, *gang_);
     EXPECT_TRUE(arm.ok()) << arm.status();
     EXPECT_TRUE((*arm)->SetDraw(kDraw).ok());
     EXPECT_TRUE((*arm)->Run().ok());
@@ -149,6 +151,28 @@ TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputForEveryPlan) {
       EXPECT_LT(DistanceOf(output, wanted), kMostDistance)
           << ToWord(kind) << " " << (fields.empty() ? "baseline" : fields[0].first);
     }
+  }
+}
+
+// Plans that compute something else than the baseline, and prompts.
+TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputOfTheSamePlan) {
+  Point prefill = TinyPoint();
+  prefill.phase = Phase::kPrefill;
+  prefill.context = 37;
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    const Model model = SmallModel(kind);
+    for (const Fields& fields : std::vector<Fields>{{{"moe.expert_activation", "opportunistic:1"}},
+                                                    {{"attention.cache", "fp8"}},
+                                                    {{"decode.speculative.draft_tokens", "2"},
+                                                     {"decode.speculative.acceptance", "0.7"}}}) {
+      const Plan plan = PlanOf(fields);
+      EXPECT_LT(DistanceOf(OutputOf(model, plan), CpuOutputOf(model, plan)), kMostDistance)
+          << ToWord(kind) << " " << fields[0].first;
+    }
+    EXPECT_LT(DistanceOf(OutputOf(model, PlanOf({{"launch.graph", "full"}}), prefill),
+                         CpuOutputOf(model, Plan{}, prefill)),
+              kMostDistance)
+        << ToWord(kind) << " prefill";
   }
 }
 
@@ -217,6 +241,7 @@ TEST_F(CudaBackendTest, PinsPartOfAnExpertThatDoesNotFitAndSaysWhichPart) {
                       "ratio 0.452"),
             std::string::npos)
       << note;
+  EXPECT_NE(note.find("2 kernels of the graph have a window"), std::string::npos) << note;
 }
 
 TEST_F(CudaBackendTest, BaselinesBeforeAndAfterAPinAgree) {
