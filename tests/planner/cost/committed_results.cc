@@ -38,6 +38,9 @@ absl::Status AddIntervention(const Json& line, const Json& trials, CommittedResu
     intervention.plans.push_back(parsed);
     intervention.speedups.push_back(speedup.at("estimate").get<double>());
   }
+  if (line.at("speedup").at("low").is_null()) {
+    return absl::OkStatus();  // per_batch, and on at no point.
+  }
   intervention.low = line.at("speedup").at("low").get<double>();
   intervention.high = line.at("speedup").at("high").get<double>();
   result.interventions.push_back(std::move(intervention));
