@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/one_line.h"
@@ -20,6 +21,11 @@ bool EndsATrial(const Event& event) {
   return event.kind == "trial" && event.state != "running" && event.state != "pending";
 }
 
+// A worker that waits for another process's measurement says whose (worker/measuring_hold.h).
+bool WaitsForOthers(const Event& event) {
+  return event.kind == "progress" && absl::StrContains(event.state, ", held by ");
+}
+
 }  // namespace
 
 std::string ProgressText(const Event& event) {
@@ -27,6 +33,9 @@ std::string ProgressText(const Event& event) {
   std::string text = absl::StrCat(
       summary.num_done + summary.num_failed + summary.num_lost_out + summary.num_cancelled, "/",
       summary.num_trials, " trials");
+  if (WaitsForOthers(event)) {
+    absl::StrAppend(&text, " · ", event.state);
+  }
   if (!event.current.empty()) {
     absl::StrAppend(&text, " · ", event.current);
   }

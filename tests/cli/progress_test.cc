@@ -37,6 +37,18 @@ TEST(ProgressTextTest, SaysNothingOfWhatIsNotKnown) {
   EXPECT_EQ(ProgressText(event), "0/8 trials · 3 min 20 s left");
 }
 
+TEST(ProgressTextTest, SaysWhoseMeasurementIsWaitedFor) {
+  Event event = Running();
+  event.kind = "progress";
+  event.state = "sampling";
+  const std::string usual = ProgressText(event);
+  EXPECT_EQ(usual, ProgressText(Running()));
+  event.state = "waiting for device cpu:0, held by pid 42 (lastflop-worker)";
+  EXPECT_EQ(ProgressText(event),
+            "12/24 trials · waiting for device cpu:0, held by pid 42 (lastflop-worker) · fused at "
+            "decode b64 c4096 · best columns 1.21x · 41 s left");
+}
+
 TEST(ProgressPrinterTest, APipeGetsALineForEachChangeAndNoControlCharacters) {
   std::ostringstream err;
   {
