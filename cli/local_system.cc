@@ -21,6 +21,7 @@
 #include "common/exit_codes.h"
 #include "common/one_line.h"
 #include "common/share_path.h"
+#include "common/shell_quote.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -189,7 +190,7 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
     });
   }
   absl::Status health = health_watch.Finish();
-  const std::string resume = absl::StrCat("; `lastflop resume ", id, " --db ", db,
+  const std::string resume = absl::StrCat("; `lastflop resume ", id, " --db ", ShellQuoted(db),
                                           system.plugin_flags(), "` goes on with it\n");
   if (InterruptFlag() || health_watch.has_user_left()) {
     system.client().Cancel(id).IgnoreError();
@@ -214,7 +215,7 @@ int FollowToReport(LocalSystem& system, const std::string& id, const std::string
   }
   PrintReport(*results, format, by, io);
   io.err << "campaign " << id << " is kept in " << db << "; read it again with `lastflop report "
-         << id << " --db " << db << "`\n";
+         << id << " --db " << ShellQuoted(db) << "`\n";
   const CampaignSummary summary = Summarize(*results);
   const int code = ExitCodeOf(summary);
   if (code == kExitUnfinished) {

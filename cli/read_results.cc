@@ -7,6 +7,7 @@
 #include "cli/coordinator_client.h"
 #include "common/exit_codes.h"
 #include "common/one_line.h"
+#include "common/shell_quote.h"
 #include "common/status_macros.h"
 #include "db/campaign_reader.h"
 #include "db/file_lock.h"
@@ -35,8 +36,8 @@ void NoteIfAbandoned(const SourceFlags& flags, const std::string& campaign_id, C
     return;
   }
   err << "campaign " << campaign_id << " was running, but no coordinator has " << flags.db
-      << " any more; what is done is kept, `lastflop resume " << campaign_id << " --db " << flags.db
-      << "` goes on with it\n";
+      << " any more; what is done is kept, `lastflop resume " << campaign_id << " --db "
+      << ShellQuoted(flags.db) << "` goes on with it\n";
 }
 
 int ExitCodeFor(const absl::Status& status, std::ostream& err) {

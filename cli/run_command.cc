@@ -22,6 +22,7 @@
 #include "common/expand_trials.h"
 #include "common/one_line.h"
 #include "common/plugin_files.h"
+#include "common/shell_quote.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -85,7 +86,7 @@ absl::Status PauseOthers(CoordinatorClient& client, const std::string& kept, con
       LASTFLOP_RETURN_IF_ERROR(client.Cancel(line.campaign_id).status());
       io.err << "campaign " << line.campaign_id << " (" << OneLine(line.name)
              << ") was left unfinished in " << db << "; `lastflop resume " << line.campaign_id
-             << " --db " << db << "` goes on with it\n";
+             << " --db " << ShellQuoted(db) << "` goes on with it\n";
     }
   }
   return absl::OkStatus();
