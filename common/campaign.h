@@ -59,6 +59,10 @@ struct Claim {
   std::optional<int64_t> batch_low;  // Inclusive range of batches it is claimed for.
   std::optional<int64_t> batch_high;
   std::string source;
+
+  bool IsOfBatch(int64_t batch) const {
+    return batch >= batch_low.value_or(batch) && batch <= batch_high.value_or(batch);
+  }
 };
 
 struct Prior {

@@ -17,10 +17,7 @@ std::string Claimed(const Claim& claim) {
 
 }  // namespace
 
-bool ClaimsPoint(const Claim& claim, const Point& point) {
-  return point.batch >= claim.batch_low.value_or(point.batch) &&
-         point.batch <= claim.batch_high.value_or(point.batch);
-}
+bool ClaimsPoint(const Claim& claim, const Point& point) { return claim.IsOfBatch(point.batch); }
 
 ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence& evidence) {
   if (!claim.has_value()) {

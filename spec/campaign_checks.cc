@@ -129,6 +129,7 @@ class CampaignChecker {
     const std::vector<Choice> choices = ChoicesOf(intervention);
     std::vector<std::string> reasons;
     CheckNeeds(source, intervention);
+    CheckClaimedBatches(source, intervention);
     for (const Choice& choice : choices) {
       const absl::StatusOr<Plan> plan = VariantPlan(campaign_, intervention, choice);
       if (!plan.ok()) {
@@ -186,6 +187,18 @@ class CampaignChecker {
   void Warn(std::string warning) {
     if (warned_.insert(warning).second) {
       campaign_.warnings.push_back(std::move(warning));
+    }
+  }
+
+  // Such a claim ends as undecided, whatever is measured.
+  void CheckClaimedBatches(const InterventionSource& source, const Intervention& intervention) {
+    const std::optional<Claim>& claim = intervention.claim;
+    if (claim.has_value() &&
+        std::none_of(campaign_.points.begin(), campaign_.points.end(),
+                     [&claim](const Point& point) { return claim->IsOfBatch(point.batch); })) {
+      Warn(absl::StrCat(
+          JoinPath(source.path, "claim.batch"), ": ", intervention.id,
+          ": no point has a batch that the claim is about, so nothing here judges it"));
     }
   }
 

@@ -9,8 +9,10 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/campaign_json.h"
 #include "common/expand_trials.h"
@@ -395,6 +397,23 @@ TEST(CampaignReaderTest, WarnsOfTheIdlePartOfAPatch) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->interventions[1].infeasible_reason, "");
   EXPECT_THAT(read->warnings, Contains(HasSubstr("fused: collectives.all_reduce has no effect")));
+}
+
+TEST(CampaignReaderTest, WarnsOfAClaimAboutBatchesThatNoPointHas) {
+  for (const auto& [batch, is_warned] : {std::pair("[100000, null]", true), {"[1, null]", false}}) {
+    const absl::StatusOr<Campaign> read =
+        ReadText(Changed("    set: {moe: {kernel: fused}}\n",
+                         absl::StrCat("    set: {moe: {kernel: fused}}\n"
+                                      "  - {id: claimed, tier: 1, effort: 1h, "
+                                      "claim: {speedup: 1.5, batch: ",
+                                      batch, ", source: x}, set: {moe.group_m: 2}}\n")));
+    ASSERT_TRUE(read.ok()) << read.status();
+    if (is_warned) {
+      EXPECT_THAT(read->warnings, Contains(HasSubstr("claimed: no point has a batch")));
+    } else {
+      EXPECT_THAT(read->warnings, testing::Not(Contains(HasSubstr("no point has a batch"))));
+    }
+  }
 }
 
 TEST(CampaignReaderTest, WarnsWhereAPatchTakesThePlaceOfOneThatItNeeds) {
