@@ -16,9 +16,10 @@
 namespace lastflop {
 namespace {
 
-// IsHeld() has the lock for a moment: whoever wants it tries again.
-constexpr int kTries = 10;
-constexpr int kTryMs = 10;
+// IsHeld() has the lock for a moment, and a coordinator whose `run` was killed for as long as it
+// takes to end: whoever wants it tries again.
+constexpr int kTries = 100;
+constexpr int kTryMs = 20;
 
 bool Lock(int descriptor) {
   for (int i = 0; i < kTries; ++i) {
