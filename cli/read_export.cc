@@ -41,6 +41,13 @@ class Fields {
     if (value != nullptr && !value->is_number() && !value->is_null()) Fail(key, "a number");
     return value != nullptr && value->is_number() ? value->get<double>() : 0;
   }
+  double NumberIn(const char* key, double least, double most) {
+    const double number = Number(key);
+    if (!(number >= least && number <= most)) {
+      Fail(key, absl::StrCat("a number from ", least, " to ", most));
+    }
+    return number;
+  }
   int64_t Integer(const char* key) {
     const Json* value = Find(key);
     if (value != nullptr && !value->is_number_integer()) Fail(key, "a whole number");
@@ -250,8 +257,8 @@ absl::StatusOr<ComparedCampaign> ParseExport(const std::string& text, const std:
   results.campaign_id = fields.Text("campaign_id");
   results.campaign.name = fields.Text("campaign");
   results.state = fields.Word("state", CampaignState::kDone);
-  results.campaign.measure.confidence = fields.Number("confidence");
-  results.campaign.measure.min_effect = fields.Number("min_effect");
+  results.campaign.measure.confidence = fields.NumberIn("confidence", 0.01, 0.9999);
+  results.campaign.measure.min_effect = fields.NumberIn("min_effect", 0, 1);
   const Json& points = fields.Array("baseline");
   for (size_t i = 0; i < points.size(); ++i) {
     LASTFLOP_ASSIGN_OR_RETURN(Point point, ReadPoint(points[i], fields.PathOf("baseline", i)));

@@ -67,6 +67,12 @@ TEST(ReadExportTest, RefusesWhatIsNoExport) {
           "min_effect": 0.01, "baseline": [], "environment": {}, "trials": []})",
       "r.json");
   EXPECT_THAT(std::string(broken.status().message()), HasSubstr("r.json.confidence"));
+  const auto beyond = ParseExport(
+      R"({"campaign_id": "c", "campaign": "n", "state": "done", "confidence": 1.5,
+          "min_effect": 0.01, "baseline": [], "environment": {}, "trials": []})",
+      "r.json");
+  EXPECT_THAT(std::string(beyond.status().message()),
+              HasSubstr("r.json.confidence: a number from 0.01 to 0.9999 was expected"));
 }
 
 }  // namespace
