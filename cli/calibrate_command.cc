@@ -18,7 +18,6 @@
 #include "cli/read_results.h"
 #include "common/campaign_json.h"
 #include "common/exit_codes.h"
-#include "common/one_line.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
 #include "spec/machine_reader.h"
@@ -117,8 +116,8 @@ void AddDeclaredPeaks(CalibratedMachine& calibrated) {
 
 absl::Status Calibrate(const CalibrateFlags& flags, Io& io) {
   LASTFLOP_ASSIGN_OR_RETURN(const HostDeviceList host, DevicesOnHost());
-  if (flags.device.empty() && !host.unused_gpus.empty()) {
-    io.err << "WARNING: " << PlainLines(host.unused_gpus) << "\n";
+  if (flags.device.empty()) {
+    WarnOfUnusedGpus(host.unused_gpus, io.err);
   }
   const std::vector<std::string>& on_host = host.names;
   LASTFLOP_ASSIGN_OR_RETURN(const std::string device, ChooseDevice(flags.device, on_host));

@@ -13,7 +13,6 @@
 #include "cli/read_results.h"
 #include "cli/row_output.h"
 #include "common/exit_codes.h"
-#include "common/one_line.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -26,9 +25,7 @@ absl::StatusOr<CollectivesBench> ResolveBench(const CollectivesFlags& flags, Io&
   std::vector<std::string> gpus;
   if (flags.device != "cpu") {
     LASTFLOP_ASSIGN_OR_RETURN(HostDeviceList host, DevicesOnHost());
-    if (!host.unused_gpus.empty()) {
-      io.err << "WARNING: " << PlainLines(host.unused_gpus) << "\n";
-    }
+    WarnOfUnusedGpus(host.unused_gpus, io.err);
     gpus = std::move(host.names);
     std::erase_if(gpus, [](const std::string& name) { return !absl::StartsWith(name, "cuda:"); });
   }

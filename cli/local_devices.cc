@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/processes.h"
+#include "common/one_line.h"
 #include "common/share_path.h"
 #include "common/status_macros.h"
 
@@ -80,6 +81,12 @@ absl::StatusOr<HostDeviceList> DevicesOnHost() {
   }
   return HostDeviceList{.names = document.at("devices").get<std::vector<std::string>>(),
                         .unused_gpus = document.value("unused_gpus", "")};
+}
+
+void WarnOfUnusedGpus(const std::string& why, std::ostream& err) {
+  if (!why.empty()) {
+    err << "WARNING: " << PlainLines(why) << "\n";
+  }
 }
 
 }  // namespace lastflop

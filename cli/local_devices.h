@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -37,5 +38,8 @@ absl::Status CheckHoldsBaseline(const std::vector<TrialSpec>& trials, size_t num
                                 std::optional<Fidelity> fidelity);
 
 absl::StatusOr<HostDeviceList> DevicesOnHost();
+
+// Says `why` GPUs are there and not used, before anything is measured; nothing where it is "".
+void WarnOfUnusedGpus(const std::string& why, std::ostream& err);
 
 }  // namespace lastflop

@@ -48,9 +48,7 @@ absl::StatusOr<std::vector<std::string>> DevicesFor(const Campaign& campaign, in
   LASTFLOP_ASSIGN_OR_RETURN(const HostDeviceList on_host, DevicesOnHost());
   LASTFLOP_ASSIGN_OR_RETURN(LocalDevices devices,
                             ChooseLocalDevices(campaign, on_host, asked, needed));
-  if (!devices.warning.empty()) {
-    io.err << "WARNING: " << PlainLines(devices.warning) << "\n";
-  }
+  WarnOfUnusedGpus(devices.warning, io.err);
   if (devices.are_fewer_than_ranks && !fidelity.has_value()) {
     fidelity = Fidelity::kShard;
     io.err << "this host has " << devices.names.size() << " of " << needed

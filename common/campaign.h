@@ -60,6 +60,7 @@ struct Claim {
   std::optional<int64_t> batch_high;
   std::string source;
 
+  // Whether it speaks of points with this batch.
   bool IsOfBatch(int64_t batch) const {
     return batch >= batch_low.value_or(batch) && batch <= batch_high.value_or(batch);
   }

@@ -7,7 +7,6 @@
 #include "common/hash.h"
 #include "common/random.h"
 #include "coordinator/changes.h"
-#include "planner/claim.h"
 
 namespace lastflop {
 namespace {
@@ -26,7 +25,7 @@ int DataEpoch(const TrialSpec& trial) {
 
 bool ClaimsPart(const Intervention& intervention, const Point& point) {
   return intervention.claim.has_value() && intervention.claim->of != "step" &&
-         ClaimsPoint(*intervention.claim, point);
+         intervention.claim->IsOfBatch(point.batch);
 }
 
 // A breakdown is a run of its own. One of the baseline is enough to see where the time goes; a

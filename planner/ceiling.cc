@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "common/plan.h"
 #include "common/status_macros.h"
+#include "planner/cost/find_in_turn.h"
 #include "planner/field_reach.h"
 #include "step/floors.h"
 
@@ -57,25 +58,20 @@ void AddNames(const Step& step, const std::set<OpCategory>& categories, OpNames&
 }
 
 // Adds the names of ops that one arm has and the other has not, or not alike. An op is told by its
-// name and layer; both arms mostly have them in the same order.
+// name and layer.
 void AddChangedNames(const Step& baseline, const Step& variant, OpNames& names) {
   const size_t num_ops = variant.ops.size();
   std::vector<bool> is_met(num_ops, false);
   size_t next = 0;
   for (const Op& op : baseline.ops) {
-    bool is_found = false;
-    for (size_t i = 0; i < num_ops && !is_found; ++i) {
-      const size_t at = (next + i) % num_ops;
-      const Op& other = variant.ops[at];
-      if (!is_met[at] && other.layer == op.layer && other.name == op.name) {
-        is_found = is_met[at] = true;
-        next = at + 1;
-        if (!IsSameOp(op, other)) {
-          names.Add(op.name);
-        }
-      }
+    const size_t at = FindInTurn(num_ops, next, [&](size_t i) {
+      const Op& other = variant.ops[i];
+      return !is_met[i] && other.layer == op.layer && other.name == op.name;
+    });
+    if (at < num_ops) {
+      is_met[at] = true;
     }
-    if (!is_found) {
+    if (at == num_ops || !IsSameOp(op, variant.ops[at])) {
       names.Add(op.name);
     }
   }

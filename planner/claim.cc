@@ -17,8 +17,6 @@ std::string Claimed(const Claim& claim) {
 
 }  // namespace
 
-bool ClaimsPoint(const Claim& claim, const Point& point) { return claim.IsOfBatch(point.batch); }
-
 ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence& evidence) {
   if (!claim.has_value()) {
     return {};

@@ -33,7 +33,4 @@ struct ClaimEvidence {
 // value, or there is none. `none`: nothing is claimed.
 ClaimJudgement JudgeClaim(const std::optional<Claim>& claim, const ClaimEvidence& evidence);
 
-// Whether `claim` speaks of this point: its batch is in the claimed range.
-bool ClaimsPoint(const Claim& claim, const Point& point);
-
 }  // namespace lastflop

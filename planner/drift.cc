@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/figure_text.h"
-#include "planner/claim.h"
 
 namespace lastflop {
 namespace {
@@ -95,7 +94,7 @@ std::vector<std::string> DriftWarnings(const Campaign& campaign,
     const Point& asked = campaign.points[static_cast<size_t>(point.point_index)];
     std::vector<std::string> exceeded;
     for (const Intervention& intervention : campaign.interventions) {
-      if (!intervention.claim.has_value() || !ClaimsPoint(*intervention.claim, asked)) {
+      if (!intervention.claim.has_value() || !intervention.claim->IsOfBatch(asked.batch)) {
         continue;
       }
       // Who claims no effect worth acting on is not in danger of being taken for drift.

@@ -4,6 +4,17 @@
 #include <cmath>
 
 namespace lastflop {
+namespace {
+
+// Below it an interval says nothing about the speedup, and hours lost would run to any number.
+constexpr double kLeastSpeedup = 0.001;
+
+bool HasEnds(const SpeedupFigure& figure) {
+  return figure.low.has_value() && figure.high.has_value() && *figure.low >= kLeastSpeedup &&
+         std::isfinite(*figure.high);
+}
+
+}  // namespace
 
 double ChanceOfSuccess(Risk risk) {
   switch (risk) {
@@ -16,18 +27,6 @@ double ChanceOfSuccess(Risk risk) {
   }
   return 0;
 }
-
-namespace {
-
-// Below it an interval says nothing about the speedup, and hours lost would run to any number.
-constexpr double kLeastSpeedup = 0.001;
-
-bool HasEnds(const SpeedupFigure& figure) {
-  return figure.low.has_value() && figure.high.has_value() && *figure.low >= kLeastSpeedup &&
-         std::isfinite(*figure.high);
-}
-
-}  // namespace
 
 double CostGpuHours(const Effort& effort, const Economics& economics) {
   return effort.likely_hours * economics.engineer_hour_in_gpu_hours;

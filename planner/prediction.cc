@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "planner/cost/find_in_turn.h"
 #include "planner/cost/step_notes.h"
 #include "planner/mix.h"
 
@@ -39,19 +40,16 @@ DifferenceDoubt DoubtOf(const StepPrediction& baseline, const StepPrediction& va
     doubt.origin = std::max(doubt.origin, time.origin);
     sum += Spread(time);
   };
-  // Both arms mostly have their ops in the same order: the next one to meet is behind the last.
   const size_t num_ops = variant.ops.size();
   std::vector<bool> is_met(num_ops, false);
   size_t next = 0;
   for (const PredictedOp& op : baseline.ops) {
+    const size_t at =
+        FindInTurn(num_ops, next, [&](size_t i) { return variant.ops[i].op == op.op; });
     const PredictedOp* other = nullptr;
-    for (size_t i = 0; i < num_ops && other == nullptr; ++i) {
-      const size_t at = (next + i) % num_ops;
-      if (variant.ops[at].op == op.op) {
-        other = &variant.ops[at];
-        is_met[at] = true;
-        next = at + 1;
-      }
+    if (at < num_ops) {
+      other = &variant.ops[at];
+      is_met[at] = true;
     }
     if (other != nullptr && other->time.us == op.time.us) {
       continue;

@@ -207,7 +207,7 @@ class Pruner {
       std::vector<MixPart> parts;
       std::vector<std::string> arithmetic;
       for (const Prunable& candidate : candidates) {
-        if (!ClaimsPoint(*intervention.claim, PointOf(candidate))) {
+        if (!intervention.claim->IsOfBatch(PointOf(candidate).batch)) {
           continue;
         }
         if (!candidate.claimed.speedup.has_value()) {

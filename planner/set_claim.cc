@@ -90,8 +90,7 @@ void SetClaim(const RankingContext& context, std::span<const JudgedPoint> points
   std::vector<MixPart> ceilings;
   std::vector<std::string> arithmetic;
   for (const JudgedPoint& point : points) {
-    if (!ClaimsPoint(*ranked.claim,
-                     context.campaign().points[static_cast<size_t>(point.result.point_index)])) {
+    if (!ranked.claim->IsOfBatch(point.result.batch)) {
       continue;
     }
     claimed.push_back(&point);

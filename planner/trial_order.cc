@@ -9,7 +9,6 @@
 #include "absl/strings/strip.h"
 #include "planner/breakdown.h"
 #include "planner/ceiling.h"
-#include "planner/claim.h"
 #include "planner/rounds.h"
 
 namespace lastflop {
@@ -133,7 +132,7 @@ double ExpectedSpeedup(const Intervention& intervention, const Point& point,
     expected = std::max(1.0, 2 / (1 + 1 / *ceiling));  // Half of the time that may go away.
   }
   if (intervention.claim.has_value() && intervention.claim->of == "step") {
-    expected = !ClaimsPoint(*intervention.claim, point)
+    expected = !intervention.claim->IsOfBatch(point.batch)
                    ? 1
                    : std::sqrt(intervention.claim->low *
                                intervention.claim->high.value_or(intervention.claim->low));

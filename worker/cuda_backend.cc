@@ -18,6 +18,7 @@
 #include "step/make_step.h"
 #include "worker/cpu_host.h"
 #include "worker/cuda_run_op.h"
+#include "worker/cuda_step_memory.h"
 #include "worker/cuda_support.h"
 #include "worker/data_checksum.h"
 

@@ -23,16 +23,13 @@
 #include "step/make_step.h"
 #include "step/tensors.h"
 #include "worker/cpu_step.h"
+#include "worker/cuda_step_memory.h"
 #include "worker/cuda_weights.h"
 #include "worker/draw_memory.h"
 #include "worker/kv_place.h"
 
 namespace lastflop {
 namespace {
-
-std::string ScratchKey(absl::string_view name, int64_t bytes) {
-  return absl::StrCat("scratch ", name, " bytes ", bytes);
-}
 
 // Memory that holds nothing between the steps of different arms. Poisoned once: rows that no kernel
 // writes, as those past the last pair, are not a number wherever they are read.
@@ -44,45 +41,6 @@ absl::StatusOr<CudaBufferStore::Shared> SharedScratch(const std::string& name, s
                    ? absl::OkStatus()
                    : LaunchPoison(buffer.data(), static_cast<int64_t>(buffer.bytes()), stream);
       });
-}
-
-std::string ScratchName(Tensor tensor) {
-  return absl::StrCat("activation ", static_cast<int>(tensor));
-}
-
-// Of these the step has no tensor of its own: routes are a draw's, pairs lie in scratch, copies of
-// experts in the store.
-bool IsKeptElsewhere(Tensor tensor) {
-  return tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
-         tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown;
-}
-
-// Room that the kernel of an op works in; of NCCL's combine it is not here (SplitOf has it).
-int64_t WorkspaceBytesOf(const OpShape& shape, int64_t num_expert_tokens, int num_sms) {
-  if (const auto* attention = std::get_if<AttentionShape>(&shape)) {
-    return AttentionCudaWorkspaceBytes(*attention, num_sms);
-  }
-  if (const auto* router = std::get_if<RouterShape>(&shape)) {
-    RouterShape of_all = *router;
-    of_all.num_tokens = num_expert_tokens;  // A draw chooses for all of them.
-    return RouterCudaWorkspaceBytes(of_all);
-  }
-  if (const auto* expert = std::get_if<ExpertGemmShape>(&shape)) {
-    return expert->activations == ActivationFormat::kFp8
-               ? RowsIn(*expert) * QuantizedRowBytes(expert->in_features)
-               : 0;
-  }
-  const auto* sample = std::get_if<SampleShape>(&shape);
-  return sample != nullptr ? SampleCudaWorkspaceBytes(*sample) : 0;
-}
-
-int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& plan,
-                     int& tile_tokens) {
-  // Separately dequantized experts are read as bf16.
-  const WeightStorage read =
-      plan.moe.dequant == Dequant::kSeparate ? WeightStorage{} : ExpertStorage(model, plan);
-  tile_tokens = PairTileTokens(shape, read);
-  return PairsBytes(shape, tile_tokens);
 }
 
 // Loads what each kind of op needs, and finds the largest workspace.
@@ -440,67 +398,6 @@ const CudaRouting& CudaStep::expert_routing(int moe_index) const {
     return routing[index];
   }
   return shard ? all_routing[index] : received;
-}
-
-absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms) {
-  CudaStepMemory memory;
-  std::map<std::string, double>& buffers = memory.shared;
-  if (inputs.rank >= inputs.plan.num_ranks()) {
-    return memory;
-  }
-  LASTFLOP_ASSIGN_OR_RETURN(
-      const Step step,
-      MakeStep(
-          inputs.model, inputs.plan, inputs.point, inputs.rank,
-          {.layers_kept = inputs.layers_kept, .load = {}, .experts_only = inputs.experts_only}));
-  const Layout layout = MakeLayout(inputs.model, inputs.plan, inputs.rank);
-  const int64_t expert_tokens = NumExpertTokens(inputs.plan, inputs.point, layout, step);
-  int64_t workspace = 0;
-  int64_t fused_workspace = 0;
-  // Every weight and cache once, by what it is: the sizes are those of step/tensors.h, which the
-  // fit check uses.
-  for (const Op& op : step.ops) {
-    workspace = std::max(workspace, WorkspaceBytesOf(op.shape, expert_tokens, num_sms));
-    if (const auto* fused = std::get_if<FusedMoeShape>(&op.shape)) {
-      fused_workspace = std::max(fused_workspace, FusedMoeCudaWorkspaceBytes(*fused));
-    }
-    if (const auto* permute = std::get_if<PermuteShape>(&op.shape)) {
-      int tile_tokens = 0;
-      const int64_t bytes = PairsBytesOf(*permute, inputs.model, inputs.plan, tile_tokens);
-      buffers[ScratchKey("pairs", bytes)] = static_cast<double>(bytes);
-    }
-    const double weights = WeightMemoryBytes(op);
-    if (weights > 0) {
-      const bool is_expert = op.weight == Weight::kExpertGateUp || op.weight == Weight::kExpertDown;
-      const std::string slices =
-          is_expert ? absl::StrCat(layout.expert_groups, "/", layout.expert_slices, " ",
-                                   ToWord(ExpertStorage(inputs.model, inputs.plan).format))
-                    : absl::StrCat(layout.tensor);
-      buffers[absl::StrCat("weight ", static_cast<int>(op.weight), " layer ", op.layer, " slices ",
-                           slices)] = weights;
-    }
-    const double cache = CacheMemoryBytes(op);
-    if (cache > 0) {
-      buffers[absl::StrCat("cache layer ", op.layer, " ", ToWord(inputs.plan.attention_cache), " ",
-                           layout.tensor, " ", layout.replica, " of ", layout.num_replicas, " ",
-                           inputs.plan.speculative.draft_tokens)] = cache;
-    }
-  }
-  for (const auto& [tensor, bytes] : TensorBytes(step)) {
-    if (tensor == Tensor::kTokenIds) {
-      memory.own_bytes += static_cast<double>(bytes);
-    } else if (tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown) {
-      buffers[absl::StrCat("copies ", static_cast<int>(tensor), " bytes ", bytes)] =
-          static_cast<double>(bytes);
-    } else if (!IsKeptElsewhere(tensor)) {
-      buffers[ScratchKey(ScratchName(tensor), bytes)] = static_cast<double>(bytes);
-    }
-  }
-  memory.workspace_bytes = static_cast<double>(workspace);
-  buffers[ScratchKey("workspace", workspace)] = memory.workspace_bytes;
-  memory.own_bytes += static_cast<double>(fused_workspace) +
-                      DrawMemoryBytes(inputs.model, inputs.plan, inputs.point, layout, step);
-  return memory;
 }
 
 absl::StatusOr<std::unique_ptr<CudaStep>> LoadCudaStep(const CudaStepInputs& inputs,

@@ -157,19 +157,6 @@ struct CudaStepInputs {
   WeightData data;
 };
 
-// Device memory that a step takes.
-struct CudaStepMemory {
-  // Of the store, by what it is: what CudaStep shares with other arms (weights, caches,
-  // activations, workspaces).
-  std::map<std::string, double> shared;
-  double own_bytes = 0;  // Beside the store: what is a draw's, and the fused kernel's workspace.
-  double workspace_bytes = 0;  // In `shared`: what one kernel at a time works in.
-};
-
-// Of the step that LoadCudaStep makes on a device with so many SMs. Not counted: tables of rope and
-// of popularity, pairs of fp8 dense layers, the room of NCCL's combine.
-absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms);
-
 // Makes the ops of inputs.rank with weights and buffers; a rank that the plan does not use gets an
 // idle step. The plan has passed CheckCudaSupport. Waits for the device. InvalidArgument as
 // MakeStep; Unimplemented for a shape that a kernel does not take; ResourceExhausted.

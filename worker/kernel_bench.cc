@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/gang.h"
+#include "common/relative_distance.h"
 #include "common/status_macros.h"
 #include "step/floors.h"
 #include "step/layout.h"
@@ -36,16 +36,6 @@ double QuantileOf(const std::vector<double>& sorted, double share) {
 bool IsAboutKernel(const absl::Status& status) {
   return absl::IsUnimplemented(status) || absl::IsInvalidArgument(status) ||
          absl::IsResourceExhausted(status);
-}
-
-double DistanceOf(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    norm += static_cast<double>(b[i]) * b[i];
-  }
-  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
 // One kernel at one batch.
@@ -94,7 +84,7 @@ class RowBench {
     LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> after, OutputOfCheckedDraw(*arm));
     // The same kernels on the same inputs; sums that threads share may come in another order.
     constexpr double kOrderTolerance = 0.01;
-    const double drift = DistanceOf(after, before);
+    const double drift = RelativeDistance(after, before);
     if (!(drift <= kOrderTolerance)) {
       row_.us.reset();
       row_.reason = absl::StrCat("after the timed runs its output differs by ", drift);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/cost/collective_cost.h"
+#include "planner/cost/find_in_turn.h"
 #include "planner/cost/step_notes.h"
 #include "planner/cost/systems.h"
 #include "planner/cost/units.h"
@@ -155,13 +156,8 @@ struct StepPredictor::Stage {
 };
 
 void StepPredictor::Stage::AddToOps(PredictedOp&& op, double times) {
-  // Layers list their ops in one order: the next one to add to is mostly behind the last.
-  size_t place = ops.size();
-  for (size_t i = 0; i < ops.size() && place == ops.size(); ++i) {
-    const size_t at = (next_op_ + i) % ops.size();
-    place = ops[at].op == op.op ? at : place;
-  }
-  next_op_ = place + 1;
+  const size_t place =
+      FindInTurn(ops.size(), next_op_, [&](size_t i) { return ops[i].op == op.op; });
   if (place == ops.size()) {
     op.time.us *= times;
     op.time.low_us *= times;

@@ -151,6 +151,22 @@ std::string Difference(const std::vector<uint16_t>& got, const std::vector<uint1
   return "ok";
 }
 
+// New ranks on the same GPUs sum as if nothing had happened.
+void ExpectDevicesUsable() {
+  ExpectAllOk(RunGpus(milliseconds(5'000), 1 << 20, [](Rank& self) -> std::string {
+    auto data = self.Upload(ValuesOf(self.rank, 1, 4096));
+    if (!data.ok()) {
+      return "no memory";
+    }
+    absl::Status status = self.peers.AllReduce(data->As<__nv_bfloat16>(), 4096,
+                                               AllReduceAlgorithm::kOneShot, self.stream.get());
+    if (status.ok()) {
+      status = self.Wait();
+    }
+    return status.ok() ? Difference(self.Download(*data), SumOf(1, 4096)) : status.ToString();
+  }));
+}
+
 // Bits as the sum in rank order has them. The small region makes the last sizes take two calls.
 TEST_F(PeerAllReduceTest, SumsEverySizeWithEveryAlgorithm) {
   constexpr int64_t kMiB = 1 << 20;
@@ -374,18 +390,7 @@ TEST_F(PeerAllReduceTest, FailsOnUnequalCountsAndLeavesTheDevicesUsable) {
     EXPECT_THAT(outcomes.at(1).text, HasSubstr("rank 0 of 2")) << ToWord(algorithm);
     EXPECT_EQ(outcomes.at(0).signal, 0);
   }
-  ExpectAllOk(RunGpus(milliseconds(5'000), 1 << 20, [](Rank& self) -> std::string {
-    auto data = self.Upload(ValuesOf(self.rank, 1, 4096));
-    if (!data.ok()) {
-      return "no memory";
-    }
-    absl::Status status = self.peers.AllReduce(data->As<__nv_bfloat16>(), 4096,
-                                               AllReduceAlgorithm::kOneShot, self.stream.get());
-    if (status.ok()) {
-      status = self.Wait();
-    }
-    return status.ok() ? Difference(self.Download(*data), SumOf(1, 4096)) : status.ToString();
-  }));
+  ExpectDevicesUsable();
 }
 
 // The timeout is far off: what ends the call is that the gang lost the rank. The devices work on.
@@ -414,18 +419,7 @@ TEST_F(PeerAllReduceTest, EndsTheCallOfAKilledRankAndLeavesTheDevicesUsable) {
   EXPECT_EQ(outcomes.at(1).signal, SIGKILL);
   EXPECT_THAT(outcomes.at(0).text, HasSubstr("ABORTED"));
   EXPECT_THAT(outcomes.at(0).text, HasSubstr("rank 1 of 2 ended"));
-  ExpectAllOk(RunGpus(milliseconds(5'000), 1 << 20, [](Rank& self) -> std::string {
-    auto data = self.Upload(ValuesOf(self.rank, 1, 4096));
-    if (!data.ok()) {
-      return "no memory";
-    }
-    absl::Status status = self.peers.AllReduce(data->As<__nv_bfloat16>(), 4096,
-                                               AllReduceAlgorithm::kOneShot, self.stream.get());
-    if (status.ok()) {
-      status = self.Wait();
-    }
-    return status.ok() ? Difference(self.Download(*data), SumOf(1, 4096)) : status.ToString();
-  }));
+  ExpectDevicesUsable();
 }
 
 // Rank 1 comes 20 ms late: rank 0 books them as waiting, rank 1 does not.

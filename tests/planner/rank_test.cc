@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -14,11 +13,9 @@
 namespace lastflop {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 std::vector<std::string> Ids(const Ranking& ranking) {
   std::vector<std::string> ids;
@@ -228,38 +225,6 @@ TEST(MakeRankingTest, BreaksTiesByEffortThenTierThenId) {
   EXPECT_THAT(Ids(MakeRanking(builder.results())), ElementsAre("d", "c", "a", "b"));
 }
 
-TEST(MakeRankingTest, WarnsWhenTheBaselineDriftsMoreThanAClaimedGain) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("claimed", 1.0, 1.0);
-  builder.last().claim = Claim{.low = 1.02, .high = std::nullopt};
-  for (PairSample& sample : builder.results().attempts.back().result.samples) {
-    sample.pair.baseline_us *= 1.05;
-    sample.pair.variant_us *= 1.05;
-  }
-  const Ranking ranking = MakeRanking(builder.results());
-  EXPECT_NEAR(*ranking.baseline[1].drift, 0.05, 0.005);
-  EXPECT_FALSE(ranking.baseline[0].drift > 0.02);
-  EXPECT_THAT(ranking.warnings,
-              testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
-}
-
-TEST(MakeRankingTest, WarnsOfALargeDriftHoweverMuchSamplesScatter) {
-  CampaignBuilder builder;
-  builder.Baseline(1000, 0.9).Measured("claimed", 1.0, 1.0, 0.9);
-  builder.last().claim = Claim{.low = 1.02, .high = std::nullopt};
-  for (AttemptRecord& attempt : builder.results().attempts) {
-    if (attempt.result.trial_id == "t3") {
-      for (PairSample& sample : attempt.result.samples) {
-        sample.pair.baseline_us *= 20;
-      }
-    }
-  }
-  const Ranking ranking = MakeRanking(builder.results());
-  EXPECT_GT(*ranking.baseline[1].drift, 5);
-  EXPECT_THAT(ranking.warnings,
-              testing::Contains(HasSubstr("more than is claimed by claimed (2.0%)")));
-}
-
 TEST(MakeRankingTest, ASwitchThatIsProvenNowhereHasNoIntervalOfCertainty) {
   CampaignBuilder builder;
   builder.Baseline(1000).Measured("maybe", 1.02, 1.02, /*noise=*/0.2);
@@ -271,48 +236,6 @@ TEST(MakeRankingTest, ASwitchThatIsProvenNowhereHasNoIntervalOfCertainty) {
   EXPECT_FALSE(maybe.mix->low.has_value());
   EXPECT_EQ(maybe.mix->num_launches, 3);
   EXPECT_FALSE(maybe.gain->low.has_value());
-}
-
-TEST(MakeRankingTest, WarnsOfAHostThatOthersUsedToo) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("a", 1.2, 1.2);
-  std::vector<AttemptRecord>& attempts = builder.results().attempts;
-  attempts[0].result.environment[kCpuShareElsewhere] = "0.02";
-  attempts[1].result.environment[kCpuShareElsewhere] = "0.64";
-  const Ranking ranking = MakeRanking(builder.results());
-  EXPECT_THAT(ranking.warnings,
-              Contains(HasSubstr("others took up to 64% of its processors while 1 of 2 attempts")));
-  EXPECT_FALSE(ranking.environment.contains(kCpuShareElsewhere)) << "it says nothing of the place";
-  attempts[1].result.environment[kCpuShareElsewhere] = "0.03";
-  EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("host was busy"))));
-}
-
-TEST(MakeRankingTest, SaysThatACampaignForAnyMachineTookTheCpuOfAHostWithGpus) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("a", 1.2, 1.2);
-  for (AttemptRecord& attempt : builder.results().attempts) {
-    attempt.result.environment[kUnusedGpus] = "this host has 2 NVIDIA GPUs";
-  }
-  builder.results().campaign.machine_auto = true;
-  const Ranking ranking = MakeRanking(builder.results());
-  ASSERT_FALSE(ranking.warnings.empty());
-  EXPECT_EQ(ranking.warnings.front(), "this host has 2 NVIDIA GPUs");
-  EXPECT_EQ(ranking.environment.at(kUnusedGpus), "this host has 2 NVIDIA GPUs");
-  builder.results().campaign.machine_auto = false;
-  EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("NVIDIA"))));
-}
-
-TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnotherStep) {
-  CampaignBuilder builder;
-  builder.Baseline(1000, 0.5);
-  for (AttemptRecord& attempt : builder.results().attempts) {
-    attempt.result.breakdown = {{OpCategory::kMoe, "moe.gate_up", 100}};
-    attempt.result.breakdown_step_us = 150;
-  }
-  const Ranking ranking = MakeRanking(builder.results());
-  EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("are told from noise")));
-  EXPECT_THAT(ranking.warnings,
-              testing::Contains(HasSubstr("the step of the breakdown took 150.0 us")));
 }
 
 TEST(MakeRankingTest, CallsTheSamePlanUnderTwoNamesNeitherFasterNorSlower) {
@@ -410,16 +333,6 @@ TEST(MakeRankingTest, CallsATrialPowerLimitedWhoseArmsThrottleDifferently) {
   EXPECT_EQ(both.baseline_throttled_share, 1);
 }
 
-TEST(MakeRankingTest, WarnsOfAMachineWithoutAMemoryBandwidth) {
-  CampaignBuilder builder;
-  builder.Baseline(1000);
-  builder.results().campaign.machine_auto = false;
-  const auto names_it = testing::Contains(HasSubstr("has no memory bandwidth"));
-  EXPECT_THAT(MakeRanking(builder.results()).warnings, names_it);
-  builder.results().machine.peak_bandwidth_gb_per_s = 100;
-  EXPECT_THAT(MakeRanking(builder.results()).warnings, testing::Not(names_it));
-}
-
 TEST(MakeRankingTest, SaysHowExpertsWereChosenAndWithWhichSeed) {
   CampaignBuilder builder;
   builder.Baseline(1000);
@@ -448,21 +361,6 @@ TEST(MakeRankingTest, GivesOnePairNoIntervalAndNoVerdict) {
   EXPECT_FALSE(once.points[0].noise.has_value());
 }
 
-TEST(MakeRankingTest, NamesAFieldThatRanWithAnotherValueThanAsked) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("one-shot", 1.2, 1.2);
-  Plan ran = builder.results().campaign.baseline;
-  ran.collectives.all_reduce = AllReduceAlgorithm::kRing;
-  for (TrialRecord& trial : builder.results().trials) {
-    if (trial.spec.intervention_id == "one-shot") {
-      trial.spec.variant.collectives.all_reduce = AllReduceAlgorithm::kOneShot;
-    }
-  }
-  builder.results().attempts.back().result.effective_variant = CanonicalText(ran);
-  EXPECT_THAT(MakeRanking(builder.results()).warnings,
-              testing::Contains(HasSubstr("asked for collectives.all_reduce=one_shot, ran ring")));
-}
-
 TEST(BestSoFarTest, NamesTheLargestProvenSpeedupAndItsPoint) {
   CampaignBuilder builder;
   builder.Baseline(1000);
@@ -478,41 +376,6 @@ TEST(BestSoFarTest, NamesNothingFromOneLaunch) {
   std::erase_if(builder.results().attempts,
                 [](const AttemptRecord& attempt) { return attempt.result.launch > 0; });
   EXPECT_EQ(BestSoFar(builder.results()), "");
-}
-
-TEST(MakeRankingTest, NamesWhatChangedInTheEnvironmentWhileTheCampaignRan) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("early", 1.2, 1.2).Measured("late", 1.1, 1.1);
-  for (AttemptRecord& attempt : builder.results().attempts) {
-    attempt.result.environment = {{"build", "aa"}, {"driver", "570"}, {"sm_clock_mhz", "1980"}};
-  }
-  EXPECT_THAT(MakeRanking(builder.results()).warnings,
-              testing::Not(testing::Contains(HasSubstr("environment changed"))));
-  // Resumed with another build: the last trial's later launches.
-  std::vector<AttemptRecord>& attempts = builder.results().attempts;
-  attempts.back().result.environment = {{"build", "bb"}, {"driver", "570"}};
-  const std::vector<std::string> warnings = MakeRanking(builder.results()).warnings;
-  EXPECT_THAT(warnings, testing::Contains(testing::AllOf(
-                            HasSubstr("the environment changed while the campaign ran: build aa ("),
-                            HasSubstr("launches of both are pooled in late"))));
-  EXPECT_THAT(warnings, testing::Not(testing::Contains(HasSubstr("driver 570"))));
-}
-
-TEST(MakeRankingTest, SaysThatAWorkerWasQuarantined) {
-  CampaignBuilder builder;
-  builder.Baseline(1000).Measured("one", 1.2, 1.2);
-  AttemptRecord lost;
-  lost.result.attempt_id = "lost";
-  lost.result.trial_id = builder.results().trials[0].spec.trial_id;
-  lost.state = AttemptState::kLost;
-  lost.outcome = QuarantineNote("w0", "it failed a baseline", "signal 11");
-  builder.results().attempts.push_back(lost);
-  lost.outcome = "worker w1 was silent for 15 s";
-  builder.results().attempts.push_back(lost);
-  const std::vector<std::string> warnings = MakeRanking(builder.results()).warnings;
-  EXPECT_THAT(warnings,
-              testing::Contains("worker w0 is quarantined: it failed a baseline: signal 11"));
-  EXPECT_THAT(warnings, testing::Not(testing::Contains(HasSubstr("w1"))));
 }
 
 }  // namespace

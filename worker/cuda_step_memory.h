@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/model.h"
+#include "common/plan.h"
+#include "step/op.h"
+#include "step/shapes.h"
+#include "worker/cuda_step.h"
+
+// How much device memory a step takes, and what that of it is called that arms share.
+namespace lastflop {
+
+// Device memory that a step takes.
+struct CudaStepMemory {
+  // Of the store, by what it is: what CudaStep shares with other arms (weights, caches,
+  // activations, workspaces).
+  std::map<std::string, double> shared;
+  double own_bytes = 0;  // Beside the store: what is a draw's, and the fused kernel's workspace.
+  double workspace_bytes = 0;  // In `shared`: what one kernel at a time works in.
+};
+
+// Of the step that LoadCudaStep makes on a device with so many SMs. Not counted: tables of rope and
+// of popularity, pairs of fp8 dense layers, the room of NCCL's combine.
+absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms);
+
+// Names in the store: of scratch, and of an activation's scratch.
+std::string ScratchKey(absl::string_view name, int64_t bytes);
+std::string ScratchName(Tensor tensor);
+
+// Of these the step has no tensor of its own: routes are a draw's, pairs lie in scratch, copies of
+// experts in the store.
+bool IsKeptElsewhere(Tensor tensor);
+
+// Room that the kernel of an op works in; of NCCL's combine it is not here (SplitOf has it).
+int64_t WorkspaceBytesOf(const OpShape& shape, int64_t num_expert_tokens, int num_sms);
+
+// Of the pair lists; `tile_tokens` returns the tile that they are laid out for.
+int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& plan,
+                     int& tile_tokens);
+
+}  // namespace lastflop
