@@ -24,11 +24,10 @@
 #include "worker/host_devices.h"
 #include "worker/lease_runner.h"
 #include "worker/outage.h"
+#include "worker/stream_client.h"
 
 namespace lastflop {
 namespace {
-
-using Stream = grpc::ClientReaderWriter<v1::WorkerMessage, v1::CoordinatorMessage>;
 
 constexpr std::chrono::milliseconds kLeastBackoff{50};
 constexpr std::chrono::milliseconds kMostBackoff{2000};
@@ -43,15 +42,15 @@ int64_t NowMs() {
       .count();
 }
 
-// The stream of the moment and the reports that nobody has acknowledged yet.
+// The stream to the coordinator and the reports that nobody has acknowledged yet.
 class Agent {
  public:
   Agent(const WorkerOptions& options, Machine machine,
         std::unique_ptr<v1::WorkerService::Stub> stub)
       : options_(options),
         machine_(std::move(machine)),
+        stream_(std::move(stub)),
         worker_id_(options.id),
-        stub_(std::move(stub)),
         runner_(
             options.device, options.plugins,
             LeaseEvents{
@@ -80,40 +79,18 @@ class Agent {
 
   // One life of a stream. OK when it broke and may be tried again.
   absl::Status ServeStream(const std::atomic<bool>& stop) {
-    auto context = std::make_shared<grpc::ClientContext>();
-    std::shared_ptr<Stream> stream = stub_->Connect(context.get());
+    was_welcome_ = false;
+    const StreamEnd end = stream_.Serve(
+        [this] { return MakeHello(); },
+        [this](const v1::CoordinatorMessage& message) { return Handle(message); }, stop);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      stream_ = stream;
-      was_welcome_ = false;
-    }
-    // Read() below has no timeout: whoever wants the end cancels the call.
-    std::atomic<bool> is_over{false};
-    std::thread canceller([&] {
-      while (!stop && !is_over) {
-        std::this_thread::sleep_for(kPoll);
-      }
-      context->TryCancel();
-    });
-    absl::Status status = absl::OkStatus();
-    if (Send(MakeHello())) {
-      v1::CoordinatorMessage message;
-      while (status.ok() && stream->Read(&message)) {
-        status = Handle(message);
-      }
-    }
-    is_over = true;
-    canceller.join();
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stream_.reset();
       is_welcome_ = false;
     }
-    const grpc::Status ended = stream->Finish();
-    if (status.ok() && !stop && !is_shutdown_) {
-      LogEnd(ended.error_message());
+    if (end.handled.ok() && !stop && !is_shutdown_) {
+      LogEnd(end.reason);
     }
-    return status;
+    return end.handled;
   }
 
   bool is_shutdown() const { return is_shutdown_; }
@@ -164,16 +141,8 @@ class Agent {
     return ids;
   }
 
-  // False when there is no stream; what matters is sent again on the next one.
-  bool Send(const v1::WorkerMessage& message) {
-    const std::lock_guard<std::mutex> writing(write_mutex_);
-    std::shared_ptr<Stream> stream;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stream = stream_;
-    }
-    return stream != nullptr && stream->Write(message);
-  }
+  // What matters and does not arrive is sent again on the next stream.
+  void Send(const v1::WorkerMessage& message) { stream_.Send(message); }
 
   absl::Status Handle(const v1::CoordinatorMessage& message) {
     switch (message.message_case()) {
@@ -323,11 +292,10 @@ class Agent {
 
   const WorkerOptions& options_;  // Outlives this.
   const Machine machine_;         // Of this worker's device.
-  std::mutex write_mutex_;        // Held over a Write(): gRPC takes one at a time.
+  StreamClient stream_;
   std::mutex mutex_;
   std::condition_variable ended_;
   std::string worker_id_;                                          // Guarded by mutex_.
-  std::shared_ptr<Stream> stream_;                                 // Guarded by mutex_.
   std::map<std::string, v1::WorkerMessage> unacknowledged_;        // Guarded by mutex_.
   std::chrono::milliseconds heartbeat_every_ = kDefaultHeartbeat;  // Guarded by mutex_.
   bool is_welcome_ = false;                                        // Guarded by mutex_.
@@ -335,7 +303,6 @@ class Agent {
   std::atomic<bool> was_welcome_{false};
   Outage outage_;  // ServeStream()'s.
   std::atomic<bool> is_shutdown_{false};
-  std::unique_ptr<v1::WorkerService::Stub> stub_;
   LeaseRunner runner_;  // After what its events use.
   std::thread heartbeat_;
 };

@@ -125,7 +125,7 @@ TEST_F(RecoveryTest, AKilledCoordinatorGoesOnFromItsFileAndRepeatsNothing) {
   coordinator_->Signal(SIGKILL);
   coordinator_->Wait();
   ASSERT_TRUE(watch.WaitForErr("waiting 10 s for its return"));
-  StartCoordinator();
+  ASSERT_NO_FATAL_FAILURE(StartCoordinator());
   ASSERT_TRUE(WaitForEnd()) << coordinator_->Err() << workers_["w0"]->Err();
   EXPECT_EQ(watch.Wait(), 0) << watch.Err();
   ExpectEveryTrialOnce();
