@@ -18,6 +18,8 @@ struct CampaignRun {
   bool has_machine = false;  // results.machine is the detected one, and its attempts stay on it.
   int64_t resumed_at_ms = 0;
   int64_t wall_from_ms = 0;
+  // While all that runs of it is held up: until when wall_from_ms has been put off.
+  std::optional<int64_t> paused_until_ms;
   std::map<std::string, size_t> trial_index;           // By trial_id.
   std::map<std::string, size_t> attempt_index;         // By attempt_id.
   std::vector<std::vector<size_t>> attempts_of_trial;  // By trial index: attempt indices.

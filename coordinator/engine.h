@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,9 @@ class Engine {
 
   // Messages of workers. A session that Hello() did not accept is ignored.
   absl::Status Hello(SessionId session, const WorkerHello& hello);
-  absl::Status Heartbeat(SessionId session, const std::vector<std::string>& attempt_ids);
+  // `held_up`: those that wait for a device on which another process measures.
+  absl::Status Heartbeat(SessionId session, const std::vector<std::string>& attempt_ids,
+                         const std::set<std::string>& held_up = {});
   absl::Status AttemptStarted(SessionId session, const std::string& attempt_id);
   // Nothing ran. kRefused: this worker cannot run it; kLost: it could not now.
   absl::Status AttemptRefused(SessionId session, const std::string& attempt_id,
@@ -101,6 +104,7 @@ class Engine {
     std::string gang_key;  // Whose children it uses: the launch base.
     std::vector<std::string> worker_ids;
     std::set<std::string> started;  // Members that said so, or that had it when they came back.
+    std::set<std::string> held_up;  // Members that wait for a device that another process has.
     std::chrono::milliseconds deadline{0};    // From its start.
     std::chrono::milliseconds wall_grace{0};  // From the end of budget.wall.
     std::chrono::milliseconds expires{0};     // Monotonic: deadline and slack.
@@ -136,6 +140,7 @@ class Engine {
 
   absl::Status ExpireWorkers(const std::map<SessionId, std::chrono::milliseconds>& last_seen);
   absl::Status ExpireAttempts();
+  absl::Status PauseBudgets();
   absl::Status EndBudgets();
   // What runs when the budget is used up may end, unless it takes so long that it hangs.
   std::chrono::milliseconds GraceOfOpenAttempts(const CampaignRun& run) const;

@@ -1,6 +1,9 @@
 // What the engine does by itself: end what is overdue, give work to idle workers.
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +40,7 @@ bool IsOverBudget(const CampaignRun& run, int64_t now_ms, std::chrono::milliseco
 absl::Status Engine::Sweep(const std::map<SessionId, std::chrono::milliseconds>& last_seen) {
   LASTFLOP_RETURN_IF_ERROR(ExpireWorkers(last_seen));
   LASTFLOP_RETURN_IF_ERROR(ExpireAttempts());
+  LASTFLOP_RETURN_IF_ERROR(PauseBudgets());
   LASTFLOP_RETURN_IF_ERROR(EndBudgets());
   LASTFLOP_RETURN_IF_ERROR(GiveOutWork());
   LASTFLOP_RETURN_IF_ERROR(GiveUpWithoutWorkers());
@@ -91,6 +95,34 @@ absl::Status Engine::ExpireAttempts() {
     LASTFLOP_RETURN_IF_ERROR(Commit(run, DecideTimeout(run, attempt_id, reason, clock_.NowMs())));
     ++generations_[open_.at(attempt_id).gang_key];
     Release(attempt_id, reason);
+  }
+  return absl::OkStatus();
+}
+
+// A campaign uses up no budget while all that runs of it waits for devices on which other processes
+// measure. After a restart the time since the last event does not count (LoadRun()), so that it is
+// enough to store where a pause ends.
+absl::Status Engine::PauseBudgets() {
+  std::map<std::string, bool> all_held_up;  // Of campaigns that have open attempts.
+  for (const auto& [attempt_id, open] : open_) {
+    bool& all = all_held_up.try_emplace(open.campaign_id, true).first->second;
+    all = all && !open.held_up.empty();
+  }
+  const int64_t now_ms = clock_.NowMs();
+  for (CampaignRun* run : RunsByAge()) {
+    const auto held_up = all_held_up.find(run->results.campaign_id);
+    const bool was_paused = run->paused_until_ms.has_value();
+    if (was_paused) {
+      run->wall_from_ms += now_ms - *run->paused_until_ms;
+    }
+    if (held_up != all_held_up.end() && held_up->second) {
+      run->paused_until_ms = now_ms;
+    } else if (was_paused) {
+      run->paused_until_ms.reset();
+      Change change{.campaign_id = run->results.campaign_id, .at_ms = now_ms};
+      change.campaign = UpdateOf(*run);
+      LASTFLOP_RETURN_IF_ERROR(Commit(*run, std::move(change)));
+    }
   }
   return absl::OkStatus();
 }

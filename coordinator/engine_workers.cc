@@ -77,12 +77,22 @@ absl::Status Engine::AdoptHeld(WorkerEntry& worker, const std::vector<std::strin
   return Heartbeat(worker.session, held);
 }
 
-absl::Status Engine::Heartbeat(SessionId session, const std::vector<std::string>& attempt_ids) {
+absl::Status Engine::Heartbeat(SessionId session, const std::vector<std::string>& attempt_ids,
+                               const std::set<std::string>& held_up) {
   WorkerEntry* worker = workers_.FindSession(session);
   if (worker == nullptr) {
     return absl::OkStatus();
   }
   worker->last_seen = clock_.Monotonic();
+  for (const std::string& attempt_id : worker->attempts) {
+    if (const auto open = open_.find(attempt_id); open == open_.end()) {
+      continue;
+    } else if (held_up.contains(attempt_id)) {
+      open->second.held_up.insert(worker->row.worker_id);
+    } else {
+      open->second.held_up.erase(worker->row.worker_id);
+    }
+  }
   std::set<std::string> draining;
   for (const std::string& attempt_id : attempt_ids) {
     if (worker->attempts.count(attempt_id) > 0) {

@@ -55,10 +55,11 @@ void Handle(Coordinator& coordinator, SessionId id, const v1::WorkerMessage& mes
       });
       return;
     case v1::WorkerMessage::kHeartbeat:
-      coordinator.Post(
-          [id, ids = std::vector<std::string>(message.heartbeat().attempt_ids().begin(),
-                                              message.heartbeat().attempt_ids().end())](
-              Engine& engine) { return engine.Heartbeat(id, ids); });
+      coordinator.Post([id, heartbeat = message.heartbeat()](Engine& engine) {
+        return engine.Heartbeat(
+            id, {heartbeat.attempt_ids().begin(), heartbeat.attempt_ids().end()},
+            {heartbeat.held_up_attempt_ids().begin(), heartbeat.held_up_attempt_ids().end()});
+      });
       return;
     case v1::WorkerMessage::kAttemptStarted:
       coordinator.Post([id, attempt_id = message.attempt_started().attempt_id()](Engine& engine) {

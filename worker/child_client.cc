@@ -198,6 +198,7 @@ absl::StatusOr<AttemptResult> ChildClient::Run(const AttemptSpec& attempt, const
   v1::ChildRequest request;
   *request.mutable_run()->mutable_attempt() = ToProto(attempt);
   *request.mutable_run()->mutable_place() = ToProto(place);
+  is_held_up_ = false;
   absl::Status status = pipe_.Send(request.SerializeAsString());
   const auto end = std::chrono::steady_clock::now() + attempt.deadline;
   while (status.ok()) {
@@ -219,6 +220,7 @@ absl::StatusOr<AttemptResult> ChildClient::Run(const AttemptSpec& attempt, const
       break;
     }
     if (reply.has_progress()) {
+      is_held_up_ = reply.progress().is_held_up();
       progress(reply.progress().stage(), reply.progress().pairs(), reply.progress().speedup());
     } else if (reply.has_note()) {
       note(reply.note().event(), reply.note().text());

@@ -65,6 +65,8 @@ class ChildClient {
   void Kill(const std::string& reason);
 
   bool is_alive() const { return is_alive_; }
+  // Whether a Run() in progress waits for a device on which another process measures.
+  bool is_held_up() const { return is_held_up_; }
   pid_t pid() const { return pid_; }
 
  private:
@@ -93,6 +95,7 @@ class ChildClient {
   MessagePipe pipe_;
   const PluginWatch watch_;
   std::atomic<bool> is_alive_{true};
+  std::atomic<bool> is_held_up_{false};
   std::mutex mutex_;
   std::optional<std::string> killed_for_;  // Guarded by mutex_; set once Kill() was called.
 };

@@ -38,6 +38,7 @@ namespace {
 
 constexpr std::chrono::hours kForever{24};
 constexpr std::chrono::milliseconds kGangTimeout{60000};
+constexpr absl::string_view kWaiting = "waiting for the device";
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -127,7 +128,7 @@ class Child {
   // DeadlineExceeded: other processes measured for too long, and nothing ran.
   absl::StatusOr<AttemptResult> RunHoldingDevice(const AttemptSpec& attempt,
                                                  const GangPlace& place) {
-    Progress("waiting for the device", 0, 0);
+    Progress(kWaiting, 0, 0);
     // A shard's other ranks are modelled: there is nobody to meet.
     absl::StatusOr<std::unique_ptr<Gang>> gang =
         place.shard ? JoinGang("", 0, 1, kGangTimeout)
@@ -141,6 +142,7 @@ class Child {
         **gang, {.device = device_,
                  .lock_name = identity_.lock_name,
                  .timeout = attempt.deadline / 2,
+                 .on_wait = [this] { Progress(kWaiting, 0, 0, /*is_held_up=*/true); },
                  .say = [this](const std::string& text) { Note("device_held", text); }});
     if (absl::IsDeadlineExceeded(hold.status())) {
       return hold.status();
@@ -205,18 +207,19 @@ class Child {
   }
 
   void Note(absl::string_view event, const std::string& text) {
-    Progress(text, 0, 0);
+    Progress(text, 0, 0, /*is_held_up=*/true);
     v1::ChildReply reply;
     reply.mutable_note()->set_event(std::string(event));
     reply.mutable_note()->set_text(text);
     pipe_.Send(reply.SerializeAsString()).IgnoreError();
   }
 
-  void Progress(absl::string_view stage, int64_t pairs, double speedup) {
+  void Progress(absl::string_view stage, int64_t pairs, double speedup, bool is_held_up = false) {
     v1::ChildReply reply;
     reply.mutable_progress()->set_stage(std::string(stage));
     reply.mutable_progress()->set_pairs(pairs);
     reply.mutable_progress()->set_speedup(speedup);
+    reply.mutable_progress()->set_is_held_up(is_held_up);
     // Lost progress is no failure; a lost worker ends this process by itself.
     pipe_.Send(reply.SerializeAsString()).IgnoreError();
   }

@@ -84,6 +84,11 @@ std::vector<std::string> LeaseRunner::attempt_ids() const {
   return ids;
 }
 
+std::string LeaseRunner::held_up_attempt_id() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return child_ != nullptr && child_->is_held_up() ? running_id_ : "";
+}
+
 void LeaseRunner::Loop() {
   while (true) {
     LeasedWork work;

@@ -59,6 +59,9 @@ class LeaseRunner {
   // Ids of the attempts waiting or running.
   std::vector<std::string> attempt_ids() const;
 
+  // The running attempt while it waits for a device on which another process measures; else "".
+  std::string held_up_attempt_id() const;
+
  private:
   void Loop();
   // Unavailable: nothing ran, as other processes measured.

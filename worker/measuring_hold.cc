@@ -39,6 +39,7 @@ class Taking {
 
   // All ranks come back from a turn together.
   absl::Status Turn(int rank, absl::string_view what, LockMode mode, DeviceLock& lock) {
+    bool is_waiting = false;
     bool is_said = false;
     const Clock::time_point waiting_since = Clock::now();
     while (true) {
@@ -48,6 +49,9 @@ class Taking {
         outcome = TryOnce(what, mode, lock, own);
         const auto waited =
             std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiting_since);
+        if (outcome == kWaiting && !std::exchange(is_waiting, true)) {
+          options_.on_wait();
+        }
         if (outcome == kWaiting && !is_said && waited >= options_.say_after) {
           is_said = true;
           options_.say(absl::StrCat("waiting for ", what, ", held by ", lock.Holder()));

@@ -23,6 +23,8 @@ struct MeasuringHoldOptions {
   std::string lock_name;  // Of it among all devices of the host; "": IdentityOf(device)'s.
   std::chrono::milliseconds timeout{0};
   std::string folder = LockFolder();
+  // Called when a lock is not free: the wait begins.
+  std::function<void()> on_wait = [] {};
   // Called once a lock has been waited for for so long: who has it.
   std::chrono::milliseconds say_after{3000};
   std::function<void(const std::string& text)> say = [](const std::string&) {};

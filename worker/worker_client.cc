@@ -283,6 +283,9 @@ class Agent {
         for (const std::string& id : HeldIds()) {
           message.mutable_heartbeat()->add_attempt_ids(id);
         }
+        if (const std::string id = runner_.held_up_attempt_id(); !id.empty()) {
+          message.mutable_heartbeat()->add_held_up_attempt_ids(id);
+        }
         Send(message);
       }
       lock.lock();

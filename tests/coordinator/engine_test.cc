@@ -12,6 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 class EngineTest : public EngineFixture {};
@@ -204,6 +206,59 @@ TEST_F(EngineTest, AfterTheWallBudgetNothingIsGivenOutAndItCanBeResumed) {
   EXPECT_EQ(*engine_->Resume(id), 2);
   EXPECT_EQ(WorkOff(session), 2);
   EXPECT_EQ(Results(id).state, CampaignState::kDone);
+}
+
+TEST_F(EngineTest, AWaitForADeviceOfOthersUsesUpNoWallBudget) {
+  Campaign campaign = SomeCampaignOf(2);
+  campaign.budget.wall = milliseconds(60000);
+  const std::string id = Submit(campaign);
+  const SessionId session = Connect("w0");
+  const std::string attempt_id = NextLease(session).attempt.attempt_id;
+  clock_.Advance(milliseconds(10000));
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(engine_->Heartbeat(session, {attempt_id}, {attempt_id}).ok());
+    Sweep();
+    clock_.Advance(milliseconds(10000));
+  }
+  ASSERT_EQ(Results(id).state, CampaignState::kRunning);
+  ASSERT_TRUE(engine_->Heartbeat(session, {attempt_id}).ok());
+  Sweep();
+  clock_.Advance(milliseconds(10000));
+  Report(session, SuccessOf(attempt_id));
+  Sweep();
+  ASSERT_THAT(TakeLeases(session), SizeIs(1)) << "20 s of 60 s are used up";
+
+  Restart();
+  const SessionId again = Connect("w0");
+  ASSERT_THAT(NextLease(again).attempt.attempt_id, Not(IsEmpty())) << "it is remembered";
+  clock_.Advance(milliseconds(40000));
+  ASSERT_TRUE(engine_->Heartbeat(again, {}).ok());
+  Report(again, SuccessOf(Results(id).attempts.back().result.attempt_id));
+  Sweep();
+  EXPECT_TRUE(TakeLeases(again).empty()) << "the rest counts";
+  EXPECT_EQ(Results(id).state, CampaignState::kOutOfBudget);
+}
+
+TEST_F(EngineTest, WhileOneOfTwoAttemptsMeasuresTheWallBudgetIsUsedUp) {
+  Campaign campaign = SomeCampaignOf(3);
+  campaign.budget.wall = milliseconds(60000);
+  const std::string id = Submit(campaign);
+  const SessionId w0 = ConnectOn("h1", "w0");
+  const SessionId w1 = ConnectOn("h2", "w1");
+  Report(w0, SuccessOf(NextLease(w0).attempt.attempt_id));
+  const std::string measuring = NextLease(w0).attempt.attempt_id;
+  const std::vector<LeaseMessage> beside = TakeLeases(w1);
+  ASSERT_THAT(beside, SizeIs(1));
+  const std::string held_up = beside[0].attempt.attempt_id;
+  for (int i = 0; i < 6; ++i) {
+    clock_.Advance(milliseconds(10000));
+    ASSERT_TRUE(engine_->Heartbeat(w0, {measuring}).ok());
+    ASSERT_TRUE(engine_->Heartbeat(w1, {held_up}, {held_up}).ok());
+    Sweep();
+  }
+  Report(w0, SuccessOf(measuring));
+  Sweep();
+  EXPECT_TRUE(TakeLeases(w0).empty());
 }
 
 TEST_F(EngineTest, WhatHangsOutlivesTheWallBudgetByItsGraceOnly) {

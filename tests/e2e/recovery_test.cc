@@ -49,6 +49,13 @@ TEST_F(RecoveryTest, ADeviceThatAnotherProcessHoldsIsWaitedForAndTheHolderNamed)
   ASSERT_TRUE(WaitForEnd());
   ExpectEveryTrialOnce();
   EXPECT_EQ(NumIn(AttemptState::kLost), 0);
+  const CampaignResults results = Results();
+  absl::StatusOr<Database> database = OpenForReading(db());
+  ASSERT_TRUE(database.ok()) << database.status();
+  const absl::StatusOr<RunState> state = ReadRunState(*database, results.campaign_id);
+  ASSERT_TRUE(state.ok()) << state.status();
+  // The hold was said after three seconds of it.
+  EXPECT_GT(state->wall_from_ms - results.created_at_ms, 2000) << "the wait uses up no budget.wall";
 }
 
 TEST_F(RecoveryTest, AStoppedWorkersLateResultIsKeptAndTheWorkerRejoins) {

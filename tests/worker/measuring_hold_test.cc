@@ -111,12 +111,15 @@ TEST_F(MeasuringHoldTest, SaysWhoHoldsTheDeviceWhileWaitingAndWhenTheTimeIsUp) {
   const Holder holder(folder_, "cpu:1", /*has_note=*/true);
   MeasuringHoldOptions options = Options("cpu:1", milliseconds(30));
   options.say_after = milliseconds(5);
+  int num_waits = 0;
+  options.on_wait = [&num_waits] { ++num_waits; };
   std::vector<std::string> said;
   options.say = [&said](const std::string& text) { said.push_back(text); };
   const absl::Status status = HoldToMeasure(options).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   const std::string who = absl::StrCat("held by pid ", holder.pid(), " (");
   EXPECT_THAT(std::string(status.message()), HasSubstr(who));
+  EXPECT_EQ(num_waits, 1);
   ASSERT_EQ(said.size(), 1u);
   EXPECT_THAT(said[0], HasSubstr("waiting for device cpu:1, "));
   EXPECT_THAT(said[0], HasSubstr(who));
