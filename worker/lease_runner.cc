@@ -107,6 +107,11 @@ void LeaseRunner::Loop() {
     const absl::StatusOr<AttemptResult> result = RunOne(work);
     const bool is_leader = work.place.rank == 0;
     if (!result.ok()) {
+      {
+        // First: where the refusal is lost with its stream, the next hello must not name it.
+        const std::lock_guard<std::mutex> lock(mutex_);
+        running_id_.clear();
+      }
       if (is_leader) {
         events_.busy(work.attempt.attempt_id, std::string(result.status().message()));
       }
