@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/one_line.h"
 #include "common/status_macros.h"
 
 namespace lastflop {
@@ -38,7 +39,8 @@ std::string Describe(int64_t pid) {
   if (pid <= 0 || !std::getline(in, program)) {
     return "";
   }
-  return absl::StrCat("pid ", pid, " (", program, ")");
+  // Any bytes, which no message to a coordinator may have.
+  return absl::StrCat("pid ", pid, " (", OneLine(program), ")");
 }
 
 // The holder that the kernel lists for the file with this inode; "" where it lists none, as for a

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,6 +131,17 @@ TEST_F(MeasuringHoldTest, AHolderWithoutANoteIsAtLeastAnotherProcess) {
   const absl::Status status = HoldToMeasure(Options("cpu:1", milliseconds(0))).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("held by "));
+}
+
+TEST_F(MeasuringHoldTest, AHoldersNameIsTextWhateverItsBytes) {
+  char name[16] = {};
+  prctl(PR_GET_NAME, name);
+  absl::StatusOr<DeviceLock> held = DeviceLock::Open("cpu:1", folder_);
+  ASSERT_TRUE(held.ok() && *held->Try(LockMode::kExclusive));
+  prctl(PR_SET_NAME, "odd\xff\x1b");
+  const std::string holder = held->Holder();
+  prctl(PR_SET_NAME, name);
+  EXPECT_EQ(holder, absl::StrCat("pid ", getpid(), " (odd\xEF\xBF\xBD )"));
 }
 
 TEST_F(MeasuringHoldTest, AGangOfWhichOneDeviceIsHeldGivesUpOnEveryRankAndHoldsNothing) {
