@@ -1,6 +1,7 @@
 #include "worker/child_service.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -241,6 +242,7 @@ int RunChild(int parent_pid) {
   if (!DieWithParent(parent_pid, SIGKILL)) {
     return 1;
   }
+  prctl(PR_SET_NAME, "lastflop-worker");  // Spawned from /proc/self/exe, it would be "exe".
   // Ctrl-C in a terminal reaches the whole group; the worker decides what happens to its child.
   signal(SIGINT, SIG_IGN);
   return Child(MessagePipe(kChildPipeFd)).Serve();
