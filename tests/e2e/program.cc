@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -54,8 +55,9 @@ Program::Program(const std::string& folder, const std::string& name,
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   posix_spawnattr_setpgroup(&attributes, 0);
   if (posix_spawn(&pid_, path.c_str(), &actions, &attributes, pointers.data(), environ) != 0) {
-    is_reaped_ = true;
-    code_ = -1001;
+    // Nothing to wait for, and a signal to process -1 would go to every process there is.
+    std::fprintf(stderr, "cannot start %s: is LASTFLOP_BIN_DIR right?\n", path.c_str());
+    std::exit(1);
   }
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
