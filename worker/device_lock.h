@@ -32,6 +32,9 @@ class DeviceLock {
   // Takes the lock if it is free now: false when it is not.
   absl::StatusOr<bool> Try(LockMode mode);
 
+  // Whether this object has it, by a Try() or Acquire().
+  bool is_held() const { return is_held_; }
+
   // Who has it, as far as the host tells: "pid 42 (lastflop-worker)", else "another process".
   std::string Holder() const;
 

@@ -21,15 +21,44 @@ namespace lastflop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
-constexpr std::chrono::milliseconds kRound{10};
+constexpr milliseconds kRound{10};
+// So long the one that has waited longest is let go first. It looks every kRound, unless it is
+// stopped.
+constexpr milliseconds kCourtesy{500};
 
 // What the rank whose turn it is tells the others, as a number in an all-gather.
 enum Outcome { kWaiting = 0, kHeld = 1, kTimedOut = 2, kBroken = 3 };
 
-std::string Seconds(std::chrono::milliseconds time) {
+std::string Seconds(milliseconds time) {
   return absl::StrFormat("%.1f s", std::chrono::duration<double>(time).count());
 }
+
+// A lock and the place of the one that is next to have it, which keeps a campaign that has just let
+// go from taking it again before those that wait: their looks seldom fall between two attempts.
+struct QueuedLock {
+  DeviceLock lock;
+  DeviceLock place;
+
+  static absl::StatusOr<QueuedLock> Open(const std::string& name, const std::string& folder) {
+    LASTFLOP_ASSIGN_OR_RETURN(DeviceLock lock, DeviceLock::Open(name, folder));
+    LASTFLOP_ASSIGN_OR_RETURN(DeviceLock place,
+                              DeviceLock::Open(absl::StrCat(name, "-next"), folder));
+    return QueuedLock{.lock = std::move(lock), .place = std::move(place)};
+  }
+
+  // Takes it if it is free and, as far as courtesy goes after `waited`, nobody else is next.
+  absl::StatusOr<bool> Try(LockMode mode, milliseconds waited) {
+    if (!place.is_held()) {
+      LASTFLOP_ASSIGN_OR_RETURN(const bool is_next, place.Try(LockMode::kExclusive));
+      if (!is_next && waited < kCourtesy) {
+        return false;
+      }
+    }
+    return lock.Try(mode);
+  }
+};
 
 // One gang taking its locks, one after another; each lock is one rank's turn.
 class Taking {
@@ -38,7 +67,7 @@ class Taking {
       : gang_(gang), agreement_(std::move(agreement)), options_(options), started_(Clock::now()) {}
 
   // All ranks come back from a turn together.
-  absl::Status Turn(int rank, absl::string_view what, LockMode mode, DeviceLock& lock) {
+  absl::Status Turn(int rank, absl::string_view what, LockMode mode, QueuedLock& lock) {
     bool is_waiting = false;
     bool is_said = false;
     const Clock::time_point waiting_since = Clock::now();
@@ -46,15 +75,14 @@ class Taking {
       absl::Status own = absl::OkStatus();
       Outcome outcome = kWaiting;
       if (gang_.rank() == rank) {
-        outcome = TryOnce(what, mode, lock, own);
-        const auto waited =
-            std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - waiting_since);
+        const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - waiting_since);
+        outcome = TryOnce(what, mode, waited, lock, own);
         if (outcome == kWaiting && !std::exchange(is_waiting, true)) {
           options_.on_wait();
         }
         if (outcome == kWaiting && !is_said && waited >= options_.say_after) {
           is_said = true;
-          options_.say(absl::StrCat("waiting for ", what, ", held by ", lock.Holder()));
+          options_.say(absl::StrCat("waiting for ", what, ", held by ", lock.lock.Holder()));
         }
       }
       LASTFLOP_ASSIGN_OR_RETURN(const std::vector<double> all, gang_.AllGather(outcome));
@@ -70,8 +98,9 @@ class Taking {
   }
 
  private:
-  Outcome TryOnce(absl::string_view what, LockMode mode, DeviceLock& lock, absl::Status& status) {
-    const absl::StatusOr<bool> is_held = lock.Try(mode);
+  Outcome TryOnce(absl::string_view what, LockMode mode, milliseconds waited, QueuedLock& lock,
+                  absl::Status& status) {
+    const absl::StatusOr<bool> is_held = lock.Try(mode, waited);
     if (!is_held.ok()) {
       status = is_held.status();
       return kBroken;
@@ -82,8 +111,8 @@ class Taking {
     if (Clock::now() - started_ < options_.timeout) {
       return kWaiting;
     }
-    status = absl::DeadlineExceededError(absl::StrCat(what, " is still held by ", lock.Holder(),
-                                                      " after ", Seconds(options_.timeout)));
+    status = absl::DeadlineExceededError(absl::StrCat(
+        what, " is still held by ", lock.lock.Holder(), " after ", Seconds(options_.timeout)));
     return kTimedOut;
   }
 
@@ -131,8 +160,8 @@ absl::StatusOr<std::vector<int>> ByDevice(Gang& gang, absl::string_view device) 
 absl::StatusOr<MeasuringHold> HoldToMeasure(Gang& gang, const MeasuringHoldOptions& options) {
   LASTFLOP_ASSIGN_OR_RETURN(Agreement agreement, Agreement::Create(gang));
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<int> ranks, ByDevice(gang, options.device));
-  absl::StatusOr<DeviceLock> host = DeviceLock::Open("host", options.folder);
-  absl::StatusOr<DeviceLock> device = DeviceLock::Open(
+  absl::StatusOr<QueuedLock> host = QueuedLock::Open("host", options.folder);
+  absl::StatusOr<QueuedLock> device = QueuedLock::Open(
       options.lock_name.empty() ? IdentityOf(options.device).lock_name : options.lock_name,
       options.folder);
   if (const std::optional<Failure> failure =
@@ -140,16 +169,16 @@ absl::StatusOr<MeasuringHold> HoldToMeasure(Gang& gang, const MeasuringHoldOptio
       failure.has_value()) {
     return absl::InternalError(failure->message);
   }
-  MeasuringHold hold{.device = *std::move(device), .host = *std::move(host)};
   const bool is_alone = gang.num_ranks() > 1 || absl::StartsWith(options.device, "cpu:");
   Taking taking(gang, std::move(agreement), options);
   LASTFLOP_RETURN_IF_ERROR(
-      taking.Turn(0, "this host", is_alone ? LockMode::kExclusive : LockMode::kShared, hold.host));
+      taking.Turn(0, "this host", is_alone ? LockMode::kExclusive : LockMode::kShared, *host));
+  { const DeviceLock free_for_the_next = std::move(host->place); }
   for (const int rank : ranks) {
-    LASTFLOP_RETURN_IF_ERROR(taking.Turn(rank, absl::StrCat("device ", options.device),
-                                         LockMode::kExclusive, hold.device));
+    LASTFLOP_RETURN_IF_ERROR(
+        taking.Turn(rank, absl::StrCat("device ", options.device), LockMode::kExclusive, *device));
   }
-  return hold;
+  return MeasuringHold{.device = std::move(device->lock), .host = std::move(host->lock)};
 }
 
 absl::StatusOr<MeasuringHold> HoldToMeasure(const MeasuringHoldOptions& options) {

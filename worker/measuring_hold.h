@@ -33,7 +33,7 @@ struct MeasuringHoldOptions {
 // Takes what the gang needs to measure: the host, then the devices in the order of their indices,
 // whichever ranks have them, so that two gangs never wait for each other. Collective call: every
 // rank returns OK or none does, in which case none holds anything. Other processes are waited for
-// with sleeps: they may be measuring.
+// with sleeps: they may be measuring. Who waits has a lock before whoever asks for it later.
 //
 // DeadlineExceeded: a lock was not free within `timeout`; the message names it and its holder.
 // Aborted: a rank ended.

@@ -12,8 +12,10 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -166,6 +168,37 @@ TEST_F(MeasuringHoldTest, AHolderThatDiesLetsTheGangGoOn) {
   gang.join();
   EXPECT_EQ(num_inside, 2);
   EXPECT_TRUE(statuses[0].ok() && statuses[1].ok()) << statuses[0] << statuses[1];
+}
+
+TEST_F(MeasuringHoldTest, WhoWaitsIsBeforeWhoHasJustLetGo) {
+  absl::StatusOr<MeasuringHold> first = HoldToMeasure(Options("cpu:1", milliseconds(0)));
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::promise<void> waits;
+  std::promise<void> is_over;
+  absl::Status waited;
+  std::thread other([&] {
+    MeasuringHoldOptions options = Options("cpu:1");
+    options.on_wait = [&waits, said = false]() mutable {
+      if (!std::exchange(said, true)) {
+        waits.set_value();
+      }
+    };
+    const absl::StatusOr<MeasuringHold> hold = HoldToMeasure(options);
+    waited = hold.status();
+    is_over.get_future().wait();
+  });
+  waits.get_future().wait();
+  { const MeasuringHold let_go = *std::move(first); }
+  // The next attempt of the campaign that has measured; the other looks every few milliseconds.
+  EXPECT_FALSE(HoldToMeasure(Options("cpu:1", milliseconds(0))).ok());
+  is_over.set_value();
+  other.join();
+  EXPECT_TRUE(waited.ok()) << waited;
+}
+
+TEST_F(MeasuringHoldTest, AStoppedProcessThatIsNextKeepsNobodyFromAFreeDevice) {
+  const Holder stopped(folder_, "cpu:1-next", /*has_note=*/true);
+  EXPECT_TRUE(HoldToMeasure(Options("cpu:1")).ok());
 }
 
 TEST_F(MeasuringHoldTest, TwoGangsOnTheSameDevicesTakeTurnsInWhateverOrderTheirRanksAre) {
