@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
+#include "worker/cuda_step_memory.h"
 #include "worker/kernel_bench.h"
 
 namespace lastflop {
@@ -40,7 +41,18 @@ Model SmallModel(AttentionKind kind) {
   return model;
 }
 
-// The same with dense weights in fp8: projections are made of whole blocks of 128 x 128.
+// Of a gigabyte and more, so that what nobody counts (code, graphs, the blocks that allocations are
+// rounded to) is small beside it.
+Model WideModel(AttentionKind kind) {
+  Model model = SmallModel(kind);
+  model.hidden_size = 2048;
+  model.num_experts = 64;
+  model.moe_intermediate_size = 1024;
+  model.vocab_size = 32'000;
+  return model;
+}
+
+// As the small one, with dense weights in fp8: projections are made of whole blocks of 128 x 128.
 Model Fp8Model(AttentionKind kind) {
   Model model = SmallModel(kind);
   const WeightStorage fp8 = StorageOf(WeightFormat::kFp8Block);
@@ -204,6 +216,61 @@ TEST_F(CudaBackendTest, ChecksFp8ActivationsAgainstRoundedRows) {
   const double distance = DistanceOf(OutputOf(model, plan), bf16);
   EXPECT_GT(distance, 1e-3) << "did not run";
   EXPECT_LT(distance, 0.1);
+}
+
+// What decides how many layers are kept is what the device then has less of.
+TEST_F(CudaBackendTest, CountsTheMemoryThatAStepTakes) {
+  constexpr double kMib = 1 << 20;
+  Point point = TinyPoint();
+  point.batch = 256;
+  point.context = 2048;
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    const Model model = WideModel(kind);
+    for (const Fields& fields : std::vector<Fields>{{},
+                                                    {{"moe.weights", "bf16"}},
+                                                    {{"launch.graph", "full"}},
+                                                    {{"moe.dequant", "separate"}},
+                                                    {{"attention.cache", "fp8"}},
+                                                    {{"decode.speculative.draft_tokens", "2"},
+                                                     {"decode.speculative.acceptance", "0.7"}}}) {
+      const Plan plan = PlanOf(fields);
+      const std::string name =
+          absl::StrCat(ToWord(kind), " ", fields.empty() ? "baseline" : fields[0].first);
+      const BackendOptions options = TinyOptions(model);
+      const auto backend = MakeBackend(options);
+      ASSERT_TRUE(backend->StartAttempt(plan, plan, point, *gang_).ok()) << name;
+      size_t before = 0;
+      size_t after = 0;
+      size_t total = 0;
+      ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
+      const auto arm = backend->Prepare(plan, point, *gang_);
+      ASSERT_TRUE(arm.ok()) << name << ": " << arm.status();
+      ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
+      ASSERT_TRUE((*arm)->Run().ok());
+      ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
+      cudaDeviceProp properties{};
+      ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+      const auto memory = MemoryOf({.model = model,
+                                    .plan = plan,
+                                    .point = point,
+                                    .rank = 0,
+                                    .shard = false,
+                                    .layers_kept = options.layers_kept,
+                                    .experts_only = false,
+                                    .data = {}},
+                                   properties.multiProcessorCount);
+      ASSERT_TRUE(memory.ok()) << memory.status();
+      double counted = memory->own_bytes;
+      for (const auto& [key, bytes] : memory->shared) {
+        counted += bytes;
+      }
+      const double used = static_cast<double>(before) - static_cast<double>(after);
+      RecordProperty(name, absl::StrCat("counted ", counted / kMib, " MiB, in use ", used / kMib));
+      EXPECT_GT(counted, 100 * kMib) << name;
+      EXPECT_GT(used, 0.97 * counted) << name << ": " << counted / kMib << " MiB are counted";
+      EXPECT_LT(used, counted + 400 * kMib) << name << ": " << counted / kMib << " MiB are counted";
+    }
+  }
 }
 
 TEST_F(CudaBackendTest, LeavesThePersistingLimitAsItWas) {
