@@ -47,15 +47,17 @@ __global__ void CombineKernel(const CombineArguments p) {
       own_pair = p.pairs.pair_of[token * p.top_k + lane];
       own_weight = own_pair >= 0 ? p.pairs.weight[own_pair] : 0.0f;
     }
+    // Asked for beside the rows; a weight is waited for after they are on their way.
+    const int64_t to = token * p.vectors + vector;
+    const bool adds = p.shared != nullptr && vector < p.vectors;
+    const uint4 shared = adds ? p.shared[to] : make_uint4(0, 0, 0, 0);
     float sum[kVector] = {};
     for (int base = 0; base < p.top_k; base += kAtOnce) {
       uint4 rows[kAtOnce];
-      float weights[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int k = base + i;
         const int pair = k < kMaxTopK ? __shfl_sync(0xFFFFFFFFu, own_pair, k) : -1;
-        weights[i] = k < kMaxTopK ? __shfl_sync(0xFFFFFFFFu, own_weight, k) : 0.0f;
         rows[i] = make_uint4(0, 0, 0, 0);
         if (pair >= 0 && vector < p.vectors) {
           rows[i] = p.in[static_cast<int64_t>(pair) * p.vectors + vector];
@@ -63,13 +65,14 @@ __global__ void CombineKernel(const CombineArguments p) {
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        AddScaled(weights[i], rows[i], sum);
+        const int k = base + i;
+        const float weight = k < kMaxTopK ? __shfl_sync(0xFFFFFFFFu, own_weight, k) : 0.0f;
+        AddScaled(weight, rows[i], sum);
       }
     }
     if (vector < p.vectors) {
-      const int64_t to = token * p.vectors + vector;
       if (p.shared != nullptr) {
-        AddScaled(1.0f, p.shared[to], sum);
+        AddScaled(1.0f, shared, sum);
       }
       p.out[to] = make_uint4(PackBf16(sum[0], sum[1]), PackBf16(sum[2], sum[3]),
                              PackBf16(sum[4], sum[5]), PackBf16(sum[6], sum[7]));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "tests/kernels_cuda/moe_cuda_case.h"
@@ -45,7 +46,8 @@ void ExpectAsReference(const PermuteShape& shape, const std::vector<int32_t>& id
 
 TEST(PermuteCudaTest, AgreesWithTheReferenceForAnyNumberOfTokens) {
   LASTFLOP_NEED_GPU();
-  for (const int64_t tokens : {0, 1, 3, 100, 512, 513, 5000}) {
+  // Up to 16 tokens are few slots, from 513 on several blocks count.
+  for (const int64_t tokens : {0, 1, 3, 8, 16, 17, 100, 512, 513, 5000}) {
     SCOPED_TRACE(tokens);
     ExpectAsReference(PermuteCase(tokens, 8, 384, 0, 384), RandomExperts(tokens, 8, 384, 5), 8);
   }
@@ -53,7 +55,7 @@ TEST(PermuteCudaTest, AgreesWithTheReferenceForAnyNumberOfTokens) {
 
 TEST(PermuteCudaTest, KeepsOnlyTheRanksExpertsAndUsedSlots) {
   LASTFLOP_NEED_GPU();
-  for (const int64_t tokens : {7, 700}) {
+  for (const int64_t tokens : {7, 21, 700}) {
     std::vector<int32_t> ids = RandomExperts(tokens, 6, 100, 6);
     for (size_t i = 0; i < ids.size(); i += 5) {
       ids[i] = -1;
@@ -66,6 +68,15 @@ TEST(PermuteCudaTest, TakesAllTokensToOneExpertAndMoreExpertsThanPairs) {
   LASTFLOP_NEED_GPU();
   ExpectAsReference(PermuteCase(3000, 2, 9, 0, 9), std::vector<int32_t>(6000, 4), 64);
   ExpectAsReference(PermuteCase(1, 1, 1024, 0, 1024), {1023}, 8);
+  // Few slots: several tiles of one expert, tiles that end inside and at a border, no expert here.
+  for (const int tile : {8, 16, 64}) {
+    ExpectAsReference(PermuteCase(64, 2, 9, 0, 9), std::vector<int32_t>(128, 4), tile);
+    std::vector<int32_t> two(128, 5);
+    std::fill_n(two.begin(), 37, 8);
+    ExpectAsReference(PermuteCase(128, 1, 9, 5, 4), two, tile);
+    ExpectAsReference(PermuteCase(16, 8, 9, 7, 1), two, tile);
+    ExpectAsReference(PermuteCase(16, 8, 9, 0, 3), two, tile);
+  }
 }
 
 TEST(PermuteCudaTest, RefusesMoreExpertsThanItScans) {
