@@ -15,10 +15,10 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
   }
   double time = 0;
   // Distances from the sum to its ends: squares where errors are each point's own, and sums where a
-  // model is wrong at all points alike.
-  double below = 0;
+  // model is wrong at all points alike. Upwards in time, downwards in the log of time.
+  double log_below = 0;
   double above = 0;
-  double modelled_below = 0;
+  double modelled_log_below = 0;
   double modelled_above = 0;
   bool has_interval = true;
   SpeedupFigure mix;
@@ -27,14 +27,14 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
     const double ratio = 1 / part.speedup.estimate;
     time += share * ratio;
     if (part.speedup.low.has_value() && part.speedup.high.has_value()) {
-      const double to_low = share * (ratio - 1 / *part.speedup.high);
-      const double to_high = share * (1 / *part.speedup.low - ratio);
+      const double down = share * ratio * std::log(*part.speedup.high / part.speedup.estimate);
+      const double up = share * (1 / *part.speedup.low - ratio);
       if (part.speedup.origin == Origin::kMeasured) {
-        below += to_low * to_low;
-        above += to_high * to_high;
+        log_below += down * down;
+        above += up * up;
       } else {
-        modelled_below += to_low;
-        modelled_above += to_high;
+        modelled_log_below += down;
+        modelled_above += up;
       }
     } else {
       has_interval = false;
@@ -48,7 +48,7 @@ std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts) {
   mix.estimate = 1 / time;
   if (has_interval) {
     mix.low = 1 / (time + std::hypot(std::sqrt(above), modelled_above));
-    mix.high = 1 / (time - std::hypot(std::sqrt(below), modelled_below));
+    mix.high = std::exp(std::hypot(std::sqrt(log_below), modelled_log_below) / time) / time;
   }
   return mix;
 }

@@ -17,8 +17,11 @@ struct MixPart {
 // The speedup of serving as a whole: 1 / sum(time_share * t_variant / t_baseline), with shares
 // taken relative to their sum. The points are measured apart, so the interval of the sum is made
 // from each part's distance to its own ends (the method of variance estimates recovery), which
-// keeps skewed intervals and cannot fall below zero. Distances of predicted points add up as they
-// are: a model that is wrong at one point is wrong at the next. No interval when a part has none.
+// keeps skewed intervals: towards slower as distances in time, towards faster as distances in its
+// log, each weighted with its part of the sum. A time can fall by no more than itself, so distances
+// of wide intervals added up in time would end well above zero however wide they are, and equal
+// plans would be called slower. Distances of predicted points add up as they are: a model that is
+// wrong at one point is wrong at the next. No interval when a part has none.
 // Absent for no parts.
 std::optional<SpeedupFigure> MixSpeedup(std::span<const MixPart> parts);
 
