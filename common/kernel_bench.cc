@@ -32,6 +32,7 @@ void Members(Archive& archive, Value& value) {
   archive("noise", value.noise);
   archive("error", value.error);
   archive("ops", value.ops);
+  archive("environment", value.environment);
   archive("config", value.config);
   archive("reason", value.reason);
 }

@@ -48,6 +48,8 @@ struct KernelBenchRow {
   std::optional<double> error;       // Largest relative row error of an op against its reference.
   // Where the time goes: us a layer of each op, from runs of their own with every op timed apart.
   std::vector<std::pair<std::string, double>> ops;
+  // What the device says of itself while the row is timed: clocks, power, throttling.
+  std::vector<std::pair<std::string, std::string>> environment;
   std::string config;
   std::string reason;
 };
@@ -60,7 +62,7 @@ struct KernelBenchResult {
   std::string weights;
   Routing routing;
   std::vector<std::pair<std::string, std::string>>
-      environment;                        // Of the device, as results say it.
+      environment;                        // Of the device, what no row says of its own.
   std::vector<ReadCurvePoint> cold_read;  // Measured in the same run.
   std::optional<double> peak_bf16_tflop_per_s;
   std::vector<KernelBenchRow> rows;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -187,11 +188,20 @@ class RowBench {
 absl::StatusOr<std::vector<KernelBenchRow>> BenchKernels(const KernelBenchRequest& request,
                                                          const Machine& machine, Backend& backend) {
   LASTFLOP_ASSIGN_OR_RETURN(const std::unique_ptr<Gang> gang, JoinGang("", 0, 1, kGangTimeout));
+  const std::map<std::string, std::string> before = backend.Environment();
   std::vector<KernelBenchRow> rows;
   for (const int64_t batch : request.batches) {
     for (const MoeKernel kernel : kKernels) {
       LASTFLOP_ASSIGN_OR_RETURN(KernelBenchRow row,
                                 RowBench(request, machine, kernel, batch).Run(backend, *gang));
+      if (row.us.has_value()) {
+        for (const auto& [key, value] : backend.Environment()) {
+          const auto was = before.find(key);
+          if (was == before.end() || was->second != value) {
+            row.environment.emplace_back(key, value);
+          }
+        }
+      }
       rows.push_back(std::move(row));
     }
   }

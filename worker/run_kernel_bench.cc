@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -97,9 +98,13 @@ absl::StatusOr<KernelBenchResult> RunKernelBench(KernelBenchRequest request) {
       .peak_bf16_tflop_per_s = machine.measured_bf16_tflop_per_s,
       .rows = {}};
   LASTFLOP_ASSIGN_OR_RETURN(result.rows, BenchKernels(request, machine, *backend));
-  for (const auto& [key, value] : backend->Environment()) {
-    result.environment.emplace_back(key, value);
+  std::map<std::string, std::string> environment = backend->Environment();
+  for (const KernelBenchRow& row : result.rows) {
+    for (const auto& [key, value] : row.environment) {
+      environment.erase(key);
+    }
   }
+  result.environment.assign(environment.begin(), environment.end());
   return result;
 }
 

@@ -86,7 +86,9 @@ class FakeBackend : public Backend {
     }
     return std::make_unique<FakeArm>(std::move(of_plan), plan, &num_runs);
   }
-  std::map<std::string, std::string> Environment() override { return {{"backend", "fake"}}; }
+  std::map<std::string, std::string> Environment() override {
+    return {{"backend", "fake"}, {"runs", std::to_string(num_runs)}};
+  }
   std::string DataChecksum() override { return "0123456789abcdef"; }
 };
 

@@ -90,6 +90,28 @@ TEST(KernelBenchTest, SaysWhyAKernelDoesNotRunAndGoesOn) {
   EXPECT_EQ((*rows)[3].reason, "needs 147456 B, the device has 101376");
 }
 
+// Clocks and throttling are of a row: the last one may be one that did not run.
+TEST(KernelBenchTest, GivesEachRowWhatTheDeviceSaidWhileItRan) {
+  FakeBackend backend;
+  backend.script = [](const Plan& plan) {
+    FakeArmScript script;
+    if (plan.moe.kernel == MoeKernel::kFused) {
+      script.prepare = absl::UnimplementedError("does not fit");
+    }
+    return script;
+  };
+  const auto rows = BenchKernels(RequestOf(TinyModel(AttentionKind::kGqa)), FlatMachine(), backend);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  for (const KernelBenchRow& row : *rows) {
+    if (!row.us.has_value()) {
+      EXPECT_TRUE(row.environment.empty()) << row.kernel;
+      continue;
+    }
+    ASSERT_EQ(row.environment.size(), 1u) << row.kernel;  // What was so before any ran is left out.
+    EXPECT_EQ(row.environment[0].first, "runs");
+  }
+}
+
 TEST(KernelBenchTest, GivesNoTimeOfAWrongOrAnImpossiblyFastKernel) {
   FakeBackend backend;
   backend.script = [](const Plan& plan) {
