@@ -10,6 +10,9 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view doing) {
   }
   const std::string message =
       absl::StrCat(doing, ": ", cudaGetErrorName(error), ": ", cudaGetErrorString(error));
+  if (!IsStickyCudaError(error)) {
+    cudaGetLastError();  // Told here: it is no error of the launches that follow.
+  }
   if (error == cudaErrorMemoryAllocation) {
     return absl::ResourceExhaustedError(message);
   }

@@ -8,7 +8,8 @@
 namespace lastflop {
 
 // What a CUDA call says, as a status: ResourceExhausted when memory is short, Internal else, with
-// the call's own name for the error. `doing` is "launching rms_norm".
+// the call's own name for the error. The runtime forgets the error, unless it is one that
+// stays (IsStickyCudaError). `doing` is "launching rms_norm".
 absl::Status CudaStatus(cudaError_t error, absl::string_view doing);
 
 // Whether `error` leaves the process without a usable device: an illegal access, an assertion, a

@@ -14,7 +14,6 @@ absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(size_t bytes) {
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, bytes);
     if (error != cudaSuccess) {
-      cudaGetLastError();  // Running out of memory is no error of the launches that follow.
       return CudaStatus(error, absl::StrCat("allocating ", bytes, " B of device memory"));
     }
     buffer.data_.reset(static_cast<std::byte*>(data));

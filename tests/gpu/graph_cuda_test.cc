@@ -71,6 +71,20 @@ TEST_F(GraphCudaTest, WorkThatLeavesTheStreamAndDoesNotComeBackIsAnErrorAndNoGra
   ExpectStreamWorks();
 }
 
+// What a call was refused is told once, and is not taken for an error of a later launch.
+TEST_F(GraphCudaTest, ARefusedCallIsNoErrorOfTheNextLaunch) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  LASTFLOP_EXPECT_CUDA_OK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  void* memory = nullptr;
+  EXPECT_EQ(CudaStatus(cudaMalloc(&memory, 2 * total_bytes), "allocating").code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(LastLaunchStatus("a kernel").ok());
+  EXPECT_FALSE(CudaStatus(cudaMemset(nullptr, 0, 1 << 20), "filling").ok());
+  EXPECT_TRUE(LastLaunchStatus("a kernel").ok());
+  ExpectStreamWorks();
+}
+
 TEST_F(GraphCudaTest, WhatIsCapturedDoesNotRun) {
   LASTFLOP_EXPECT_CUDA_OK(cudaMemset(buffer_.data(), 0, buffer_.bytes()));
   ASSERT_TRUE(Graph::Capture(stream_, [this] { return Fill(); }).ok());
