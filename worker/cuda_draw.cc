@@ -30,8 +30,10 @@ absl::StatusOr<std::unique_ptr<CudaDrawer>> CudaDrawer::Create(CudaStep& step, C
                             MakeRouterScorePlan(step.model, step.point.routing, std::move(layers)));
   const std::vector<std::byte>& tables = drawer->scores_.tables;
   LASTFLOP_ASSIGN_OR_RETURN(drawer->tables_, DeviceBuffer::Create(tables.size()));
+  // On the stream that reads them: it does not wait for copies of the default stream.
   LASTFLOP_CUDA_RETURN_IF_ERROR(
-      cudaMemcpy(drawer->tables_.data(), tables.data(), tables.size(), cudaMemcpyHostToDevice),
+      cudaMemcpyAsync(drawer->tables_.data(), tables.data(), tables.size(), cudaMemcpyHostToDevice,
+                      context.stream.get()),
       "copying routing tables");
   const int64_t group = step.model.num_experts / std::max<int64_t>(1, step.layout.expert_groups);
   LASTFLOP_ASSIGN_OR_RETURN(
