@@ -185,10 +185,13 @@ absl::Status CudaArm::SetDraw(int64_t draw) {
   return absl::OkStatus();
 }
 
-absl::Status CudaArm::StartTogether() {
-  const std::vector<std::byte> own(sizeof(int64_t));
+absl::Status CudaArm::StartTogether() { return AllSay(true).status(); }
+
+absl::StatusOr<bool> CudaArm::AllSay(bool yes) {
+  const std::vector<std::byte> own(sizeof(int64_t), yes ? std::byte{1} : std::byte{0});
   std::vector<std::byte> all(own.size() * static_cast<size_t>(all_ranks_->num_ranks()));
-  return all_ranks_->AllGather(own, all).status();
+  LASTFLOP_RETURN_IF_ERROR(all_ranks_->AllGather(own, all).status());
+  return std::find(all.begin(), all.end(), std::byte{0}) == all.end();
 }
 
 // Device time of one step after an untimed one, each segment scaled.

@@ -90,12 +90,14 @@ class CudaArm final : public Arm {
   void MakePieces();
   absl::Status CaptureOnce();
   absl::Status StartTogether();
+  // The same, and whether every rank says yes.
+  absl::StatusOr<bool> AllSay(bool yes);
   absl::Status EnqueueOps(size_t begin, size_t end, bool in_graph);
   absl::Status EnqueueStep();
   absl::Status EvictIfNeeded();
   absl::StatusOr<double> TimedStepMicros();
   absl::StatusOr<std::vector<int>> CountSpans();
-  absl::StatusOr<OpTimes> TracedStep(const std::vector<int>& spans_per_op);
+  absl::StatusOr<OpTimes> TracedStep(const std::vector<int>& spans_per_op, bool& has_begun);
   absl::StatusOr<OpTimes> EventTimedStep();
   absl::Status CheckReplay(const std::vector<float>& eager, CheckResult& result);
   double HostMicros() const;

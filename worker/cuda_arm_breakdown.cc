@@ -31,10 +31,13 @@ absl::StatusOr<std::vector<int>> CudaArm::CountSpans() {
   return counts;
 }
 
-// One step under CUPTI, launched as it is timed, after an untimed one.
-absl::StatusOr<OpTimes> CudaArm::TracedStep(const std::vector<int>& spans_per_op) {
+// One step under CUPTI, launched as it is timed, after an untimed one. `has_begun` returns whether
+// the trace could be begun.
+absl::StatusOr<OpTimes> CudaArm::TracedStep(const std::vector<int>& spans_per_op, bool& has_begun) {
+  has_begun = false;
   LASTFLOP_ASSIGN_OR_RETURN(
-      const std::vector<DeviceActivity> activity, TraceDevice([this]() -> absl::Status {
+      const std::vector<DeviceActivity> activity, TraceDevice([&]() -> absl::Status {
+        has_begun = true;
         is_captured_ = false;  // Graphs show their kernels when they are made under the trace.
         LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
         LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
@@ -101,23 +104,42 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
     peers->SetStamping(true);
     LASTFLOP_RETURN_IF_ERROR(peers->ResetStamps(stream().get()));
   }
-  for (int i = 0; i < num_samples; ++i) {
-    LASTFLOP_RETURN_IF_ERROR(StartTogether());
+  absl::Status traced = absl::OkStatus();
+  for (int i = 0;; ++i) {
+    // All ranks time alike: a step holds collectives, which all of them run as often.
+    LASTFLOP_ASSIGN_OR_RETURN(const bool can_trace, AllSay(traced.ok()));
+    if (has_cupti && !can_trace) {
+      has_cupti = false;
+      breakdown.method = absl::StrCat(
+          "eager timeline, events around every op, which add to it (",
+          traced.ok() ? "another rank could not be traced" : std::string(traced.message()), ")");
+      runs.clear();
+      i = 0;
+    }
+    if (i == num_samples) {
+      break;
+    }
     if (step_->is_idle()) {
       continue;
     }
-    absl::StatusOr<OpTimes> times =
-        has_cupti ? TracedStep(spans_per_op) : absl::StatusOr<OpTimes>(absl::UnknownError(""));
-    if (!times.ok()) {
-      if (has_cupti) {
-        breakdown.method = absl::StrCat("eager timeline, events around every op, which add to it (",
-                                        std::string(times.status().message()), ")");
-        runs.clear();
-      }
-      has_cupti = false;
-      LASTFLOP_ASSIGN_OR_RETURN(times, EventTimedStep());
+    if (!has_cupti) {
+      LASTFLOP_ASSIGN_OR_RETURN(OpTimes times, EventTimedStep());
+      runs.push_back(std::move(times));
+      continue;
     }
-    runs.push_back(*std::move(times));
+    bool has_begun = false;
+    absl::StatusOr<OpTimes> times = TracedStep(spans_per_op, has_begun);
+    if (times.ok()) {
+      runs.push_back(*std::move(times));
+      continue;
+    }
+    traced = times.status();
+    if (!has_begun) {  // The others are in the steps that this rank did not begin.
+      LASTFLOP_RETURN_IF_ERROR(CaptureOnce());
+      LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+      LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
+      LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+    }
   }
   LASTFLOP_RETURN_IF_ERROR(persisting.Reset());
   is_captured_ = false;   // The graphs that were made under a trace are not those that are timed.
