@@ -38,6 +38,20 @@ __device__ inline Shared SharedOf(unsigned char* memory, int num_experts) {
 
 int64_t SharedBytes(int64_t num_experts) { return num_experts * (4 + 2 * kWarps); }
 
+// Behind it, where one block has all slots: what is written by pair, in the order of pairs. Written
+// to global memory slot by slot, every word would take a sector of its own.
+struct Staged {
+  float* weight;   // [kChunkSlots], by slot.
+  uint16_t* slot;  // [kChunkSlots], of a pair.
+};
+
+__device__ inline Staged StagedOf(unsigned char* memory) {
+  return {reinterpret_cast<float*>(memory), reinterpret_cast<uint16_t*>(memory + 4 * kChunkSlots)};
+}
+
+constexpr int64_t kStagedBytes = 6 * kChunkSlots;
+static_assert(kChunkSlots <= 65536);
+
 // Slots of a thread: warps of a block take runs of rounds * 32 slots, so that a stable order needs
 // only counts of warps.
 struct Slots {
@@ -169,12 +183,13 @@ __device__ inline int ScanExperts(const CudaPairs& pairs, int count) {
   return first_pair;
 }
 
-// Writes the pairs of the block's slots: begin holds each expert's first pair of the block.
-__device__ inline void WritePairs(const PermuteArguments& p, int end, const Shared& shared,
-                                  const Slots& slots) {
+// Calls put(pair, slot) for the pairs of the block's slots, and writes the slots' pairs: begin
+// holds each expert's first pair of the block.
+template <typename Put>
+__device__ inline void PlaceSlots(const PermuteArguments& p, int end, const Shared& shared,
+                                  const Slots& slots, const Put& put) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int top_k = p.pairs.top_k;
 #pragma unroll
   for (int r = 0; r < kMaxRounds; ++r) {
     const int slot = slots.first + r * 32 + lane;
@@ -184,8 +199,7 @@ __device__ inline void WritePairs(const PermuteArguments& p, int end, const Shar
       if (expert >= 0) {
         pair = shared.begin[expert] + slots.before[r] +
                shared.of_warp[warp * p.pairs.num_local_experts + expert];
-        p.pairs.token[pair] = slot / top_k;
-        p.pairs.weight[pair] = p.weights[slot];
+        put(pair, slot);
       }
       p.pairs.pair_of[slot] = pair;
     }
@@ -194,7 +208,8 @@ __device__ inline void WritePairs(const PermuteArguments& p, int end, const Shar
 
 // For few slots, as of decode: each pair's place is the number of slots that come before it,
 // counted over all of them, without counts of warps and their scans. A warp has slots or experts.
-constexpr int kFewSlots = 128;
+constexpr int kFewSlots =
+    64;  // With 128 it is slower than the other (docs/kernels/grouped_gemm.md).
 constexpr int kMostExpertThreads = 512;
 
 // Which pairs begin a tile, and so how many tiles begin before a pair.
@@ -295,20 +310,37 @@ __global__ void __launch_bounds__(kFewSlots + kMostExpertThreads)
   }
 }
 
-// All in one block, for up to kChunkSlots slots.
-__global__ void __launch_bounds__(kThreads) PermuteKernel(const PermuteArguments p) {
-  WaitForEarlierKernels();
-  LetNextKernelStart();
+// All in one block, for up to kChunkSlots slots. `table_bytes`: SharedBytes.
+__global__ void __launch_bounds__(kThreads)
+    PermuteKernel(const PermuteArguments p, int table_bytes) {
   extern __shared__ __align__(16) unsigned char memory[];
   const Shared shared = SharedOf(memory, p.pairs.num_local_experts);
+  const Staged staged = StagedOf(memory + table_bytes);
+  WaitForEarlierKernels();
+  LetNextKernelStart();
+  for (int slot = static_cast<int>(threadIdx.x); slot < p.num_slots; slot += kThreads) {
+    staged.weight[slot] = p.weights[slot];
+  }
   Slots slots;
   const int count = CountChunk(p, 0, p.num_slots, shared, slots);
   const int first_pair = ScanExperts(p.pairs, count);
-  if (static_cast<int>(threadIdx.x) < p.pairs.num_local_experts) {
+  const int last = p.pairs.num_local_experts - 1;
+  __shared__ int num_pairs;
+  if (static_cast<int>(threadIdx.x) <= last) {
     shared.begin[threadIdx.x] = first_pair;
+    if (static_cast<int>(threadIdx.x) == last) {
+      num_pairs = first_pair + count;
+    }
   }
   __syncthreads();
-  WritePairs(p, p.num_slots, shared, slots);
+  PlaceSlots(p, p.num_slots, shared, slots,
+             [&](int pair, int slot) { staged.slot[pair] = static_cast<uint16_t>(slot); });
+  __syncthreads();
+  for (int pair = static_cast<int>(threadIdx.x); pair < num_pairs; pair += kThreads) {
+    const int slot = staged.slot[pair];
+    p.pairs.token[pair] = slot / p.pairs.top_k;
+    p.pairs.weight[pair] = staged.weight[slot];
+  }
 }
 
 // Three launches, for more: counts[chunk][expert], ...
@@ -359,7 +391,10 @@ __global__ void __launch_bounds__(kThreads) WriteKernel(const PermuteArguments p
                            p.pairs.scratch[static_cast<int>(blockIdx.x) * num_experts + expert];
   }
   __syncthreads();
-  WritePairs(p, end, shared, slots);
+  PlaceSlots(p, end, shared, slots, [&](int pair, int slot) {
+    p.pairs.token[pair] = slot / p.pairs.top_k;
+    p.pairs.weight[pair] = p.weights[slot];
+  });
 }
 
 int64_t NumSlots(const PermuteShape& shape) { return shape.num_tokens * shape.top_k; }
@@ -471,9 +506,9 @@ absl::Status LaunchPermute(const PermuteShape& shape, const int32_t* expert_ids,
                               .weights = weights,
                               .num_slots = static_cast<int>(pairs.num_slots),
                               .first_expert = static_cast<int>(shape.first_expert)};
-  const int64_t shared_bytes = SharedBytes((shape.num_local_experts + 1) / 2 * 2);
+  const int64_t table_bytes = SharedBytes((shape.num_local_experts + 1) / 2 * 2);
   const auto chunks = static_cast<unsigned int>(NumChunks(shape));
-  const auto allow = [&](const void* kernel) {
+  const auto allow = [&](const void* kernel, int64_t shared_bytes) {
     return CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(shared_bytes)),
                       "preparing permute");
@@ -485,16 +520,18 @@ absl::Status LaunchPermute(const PermuteShape& shape, const int32_t* expert_ids,
                              stream, p);
   }
   if (chunks <= 1) {
-    LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(PermuteKernel)));
-    return LaunchOverlapping("permute", PermuteKernel, dim3(1), kThreads, shared_bytes, stream, p);
+    const int64_t bytes = table_bytes + kStagedBytes;
+    LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(PermuteKernel), bytes));
+    return LaunchOverlapping("permute", PermuteKernel, dim3(1), kThreads, bytes, stream, p,
+                             static_cast<int>(table_bytes));
   }
-  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(CountKernel)));
-  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(WriteKernel)));
+  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(CountKernel), table_bytes));
+  LASTFLOP_RETURN_IF_ERROR(allow(reinterpret_cast<const void*>(WriteKernel), table_bytes));
   LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("permute count", CountKernel, dim3(chunks), kThreads,
-                                             shared_bytes, stream, p));
+                                             table_bytes, stream, p));
   LASTFLOP_RETURN_IF_ERROR(LaunchOverlapping("permute scan", ScanKernel, dim3(1), kThreads, 0,
                                              stream, pairs, static_cast<int>(chunks)));
-  return LaunchOverlapping("permute write", WriteKernel, dim3(chunks), kThreads, shared_bytes,
+  return LaunchOverlapping("permute write", WriteKernel, dim3(chunks), kThreads, table_bytes,
                            stream, p);
 }
 
