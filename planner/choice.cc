@@ -1,6 +1,7 @@
 #include "planner/choice.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <set>
@@ -48,6 +49,13 @@ class Sweep {
       }
     }
     return choice;
+  }
+
+  bool IsMeasuredAnywhere(const PointRange& range) const {
+    return std::any_of(trials_.begin(), trials_.end(), [&range](const auto& at_points) {
+      return std::any_of(at_points.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                         at_points.begin() + static_cast<std::ptrdiff_t>(range.end), IsMeasured);
+    });
   }
 
   // Folds that have pairs; at least two whenever any trial has two pairs.
@@ -176,7 +184,9 @@ SweepChoice ChooseTrials(const CampaignResults& results, std::span<const PooledT
     ChosenTrial& one = chosen.points[point];
     one.trial = sweep.Trial(named, point);
     one.choice = sweep.choices()[named];
-    if (std::find(named_choices.begin(), named_choices.end(), one.choice) == named_choices.end()) {
+    const bool is_chosen = !has_choice || sweep.IsMeasuredAnywhere(range);
+    if (is_chosen &&
+        std::find(named_choices.begin(), named_choices.end(), one.choice) == named_choices.end()) {
       named_choices.push_back(one.choice);
     }
     if (!IsMeasured(one.trial)) {
@@ -187,6 +197,12 @@ SweepChoice ChooseTrials(const CampaignResults& results, std::span<const PooledT
     } else {
       one.pairs = one.trial->pairs;
     }
+  }
+  if (named_choices.empty()) {  // Nothing ran: there is a reason, and no value that won.
+    for (ChosenTrial& one : chosen.points) {
+      one.choice.clear();
+    }
+    return chosen;
   }
   chosen.choice = absl::StrJoin(named_choices, " | ");
   if (has_choice) {

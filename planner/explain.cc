@@ -41,7 +41,10 @@ ExplainedLine StandingLine(const RankedIntervention& one) {
     absl::StrAppend(&text, ", ", ToWord(*one.effect));
   }
   if (!one.choice.empty()) {
-    absl::StrAppend(&text, ", with ", one.choice, " (", one.choice_method, ")");
+    absl::StrAppend(&text, ", with ", one.choice);
+    if (!one.choice_method.empty()) {
+      absl::StrAppend(&text, " (", one.choice_method, ")");
+    }
   }
   absl::StrAppend(&text, one.reason.empty() ? "" : ": ", one.reason);
   const bool ran = one.standing == Standing::kMeasured;

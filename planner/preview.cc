@@ -170,6 +170,13 @@ void SetChoices(const std::vector<PredictedTrial>& predicted, RankingContext& co
             predicted[static_cast<size_t>(sweep.points[point].trial - context.trials.data())];
       }
     }
+    const bool is_predicted = std::any_of(
+        row.begin(), row.end(), [](const PredictedTrial& one) { return one.speedup.has_value(); });
+    if (intervention.try_values.size() > 1 && !is_predicted) {  // No value has won.
+      for (ChosenTrial& chosen : sweep.points) {
+        chosen.choice.clear();
+      }
+    }
     context.choices.push_back(std::move(sweep));
     context.comparisons.emplace_back(context.baseline.size());
     context.predictions.push_back(std::move(row));

@@ -112,5 +112,38 @@ TEST(ChooseTrialsTest, PrefersAValueThatRunsEverywhere) {
   EXPECT_EQ(Find(MakeRanking(builder.results()), "tiles").choice, "order=column");
 }
 
+TEST(ChooseTrialsTest, NamesNoValueOfASweepThatNeverRan) {
+  for (const Standing standing :
+       {Standing::kUnsupported, Standing::kNotRun, Standing::kInfeasible, Standing::kPruned}) {
+    for (const Switchable switchable : {Switchable::kDeployment, Switchable::kPerBatch}) {
+      CampaignBuilder builder = Sweep(1.5, 1.5, 1.1, 1.1);
+      builder.last().switchable = switchable;
+      for (TrialRecord& trial : builder.results().trials) {
+        if (trial.spec.intervention_id == "tiles") {
+          trial.spec.settled = standing;
+          trial.spec.settled_reason = "it cannot run";
+        }
+      }
+      const RankedIntervention tiles = Find(MakeRanking(builder.results()), "tiles");
+      EXPECT_EQ(tiles.standing, standing);
+      EXPECT_EQ(tiles.choice, "") << ToWord(standing);
+      EXPECT_EQ(tiles.choice_method, "") << ToWord(standing);
+      EXPECT_EQ(tiles.points[1].choice, "") << ToWord(standing);
+    }
+  }
+}
+
+TEST(ChooseTrialsTest, NamesOnlyValuesOfPointsThatWereMeasured) {
+  CampaignBuilder builder = Sweep(1.0, 1.0, 1.2, 1.2);
+  builder.last().switchable = Switchable::kPerBatch;
+  for (TrialRecord& trial : builder.results().trials) {
+    if (trial.spec.intervention_id == "tiles" && trial.spec.point_index == 0) {
+      trial.spec.settled = Standing::kUnsupported;
+      trial.spec.settled_reason = "it cannot run";
+    }
+  }
+  EXPECT_EQ(Find(MakeRanking(builder.results()), "tiles").choice, "order=column");
+}
+
 }  // namespace
 }  // namespace lastflop
