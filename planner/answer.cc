@@ -57,6 +57,21 @@ std::string MissingPoint(const Ranking& ranking) {
   return "";
 }
 
+bool IsFasterAtAPoint(const RankedIntervention& one) {
+  return std::any_of(one.points.begin(), one.points.end(),
+                     [](const PointResult& point) { return point.effect == Effect::kFaster; });
+}
+
+// Whether any point of any intervention has a figure of its own.
+bool HasFigures(const Ranking& ranking) {
+  return std::any_of(ranking.interventions.begin(), ranking.interventions.end(),
+                     [](const RankedIntervention& one) {
+                       return std::any_of(
+                           one.points.begin(), one.points.end(),
+                           [](const PointResult& point) { return point.speedup.has_value(); });
+                     });
+}
+
 // Of what is settled, how; of what may still run, that there is no answer yet.
 std::string NothingPlaced(const Ranking& ranking) {
   if (const std::string missing = MissingPoint(ranking); !missing.empty()) {
@@ -75,17 +90,21 @@ std::string NothingPlaced(const Ranking& ranking) {
     return absl::StrCat("No answer yet: ", none, "result over the whole mix.");
   }
   std::vector<std::string> parts;
+  // A ceiling or a shape rules an intervention out; that no worker had it says nothing of it.
   bool can_none_help = true;
+  bool was_none_tried = true;
   for (const auto& [standing, count] : by_standing) {
     parts.push_back(absl::StrCat(count, " ", ToWord(standing)));
-    can_none_help &= standing == Standing::kPruned || standing == Standing::kInfeasible ||
-                     standing == Standing::kUnsupported;
+    const bool is_ruled_out = standing == Standing::kPruned || standing == Standing::kInfeasible;
+    can_none_help &= is_ruled_out;
+    was_none_tried &= is_ruled_out || standing == Standing::kUnsupported;
   }
   const std::string how = absl::StrJoin(parts, ", ");
-  return can_none_help
-             ? absl::StrCat("Nothing here can help: of ", ranking.interventions.size(),
-                            " interventions ", how, ".")
-             : absl::StrCat("No answer: ", none, "result over the whole mix (", how, ").");
+  if (!was_none_tried || HasFigures(ranking)) {
+    return absl::StrCat("No answer: ", none, "result over the whole mix (", how, ").");
+  }
+  return absl::StrCat(can_none_help ? "Nothing here can help" : "Nothing was measured", ": of ",
+                      ranking.interventions.size(), " interventions ", how, ".");
 }
 
 std::string NothingFaster(const Ranking& ranking) {
@@ -101,9 +120,16 @@ std::string NothingFaster(const Ranking& ranking) {
   const bool is_predicted = std::any_of(
       ranking.interventions.begin(), ranking.interventions.end(),
       [](const RankedIntervention& one) { return one.standing == Standing::kPredicted; });
-  return absl::StrCat(is_predicted ? "nothing is predicted to beat the baseline ("
-                                   : "Nothing measured beats the baseline beyond noise (",
-                      absl::StrJoin(parts, ", "), ").");
+  const auto num_faster =
+      std::count_if(ranking.interventions.begin(), ranking.interventions.end(), IsFasterAtAPoint);
+  return absl::StrCat(
+      is_predicted ? "nothing is predicted to beat the baseline in the mix ("
+                   : "Nothing measured beats the baseline beyond noise in the mix (",
+      absl::StrJoin(parts, ", "), ")",
+      num_faster == 0
+          ? ""
+          : absl::StrCat("; ", num_faster, num_faster == 1 ? " is" : " are", " faster at a point"),
+      ".");
 }
 
 std::string Partial(const Ranking& ranking) {

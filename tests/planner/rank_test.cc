@@ -59,6 +59,40 @@ TEST(MakeRankingTest, CallsASmallDifferenceInLargeNoiseNoWin) {
   EXPECT_THAT(ranking.sequence, IsEmpty());
 }
 
+TEST(MakeRankingTest, SaysThatOnlyTheMixIsUndecidedWhereAPointIsFaster) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("traded", 1.2, 0.9);
+  const Ranking ranking = MakeRanking(builder.results());
+  ASSERT_EQ(Find(ranking, "traded").points[0].effect, Effect::kFaster);
+  EXPECT_EQ(ranking.answer,
+            "Nothing measured beats the baseline beyond noise in the mix (1 slower); 1 is faster "
+            "at a point.");
+}
+
+TEST(MakeRankingTest, TellsWhatCannotHelpFromWhatNobodyTried) {
+  CampaignBuilder builder;
+  builder.Baseline(1000)
+      .Failed("pinned", FailureKind::kUnsupported, "no persisting cache")
+      .Failed("plugged", FailureKind::kUnsupported, "no such plugin");
+  EXPECT_EQ(MakeRanking(builder.results()).answer,
+            "Nothing was measured: of 2 interventions 2 unsupported.");
+  for (TrialRecord& trial : builder.results().trials) {
+    if (trial.spec.intervention_id != kBaselineId) {
+      trial.spec.settled = Standing::kInfeasible;
+    }
+  }
+  EXPECT_EQ(MakeRanking(builder.results()).answer,
+            "Nothing here can help: of 2 interventions 2 infeasible.");
+}
+
+TEST(MakeRankingTest, DoesNotSayThatNothingWasMeasuredWhereAPointWas) {
+  CampaignBuilder builder;
+  builder.Baseline(1000).Measured("half", 1.3, 1.3);
+  builder.results().trials.back().spec.settled = Standing::kUnsupported;
+  EXPECT_THAT(MakeRanking(builder.results()).answer,
+              HasSubstr("No answer: none of 1 interventions has a result over the whole mix"));
+}
+
 TEST(MakeRankingTest, LetsNoiseOrderNothing) {
   CampaignBuilder builder;
   builder.Baseline(1000, 0.03).Measured("noisy-but-dear", 1.006, 1.006, 0.03);
