@@ -31,7 +31,7 @@ int Put(const std::string& text, const CampaignResults& results, const std::stri
     return kExitFinished;
   }
   const absl::StatusOr<std::string> path =
-      WriteOutputFile(out, results.campaign.name, extension, text);
+      WriteOutputFile(out, results.campaign.name, extension, text, results.campaign_id);
   if (!path.ok()) {
     return ExitCodeFor(path.status(), io.err);
   }

@@ -14,14 +14,15 @@
 namespace lastflop {
 
 absl::StatusOr<std::string> WriteOutputFile(const std::string& out, absl::string_view name,
-                                            absl::string_view extension, absl::string_view text) {
+                                            absl::string_view extension, absl::string_view text,
+                                            absl::string_view id) {
   std::filesystem::path path = out;
   std::error_code error;
   if (absl::EndsWith(out, "/")) {
     std::filesystem::create_directories(path, error);
   }
   if (!error && std::filesystem::is_directory(path, error)) {
-    path /= absl::StrCat(SafeFileName(name), ".", extension);
+    path /= absl::StrCat(SafeFileName(name, id), ".", extension);
   }
   path = std::filesystem::weakly_canonical(path, error);  // A link stays one.
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {

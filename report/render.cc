@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 
 namespace lastflop {
 
@@ -22,8 +23,9 @@ std::string Render(const Ranking& ranking, ReportFormat format, const RenderOpti
   return "";
 }
 
-std::string SafeFileName(absl::string_view name) {
-  constexpr size_t kMostCharacters = 80;
+namespace {
+
+std::string SafeText(absl::string_view name, size_t most_characters) {
   std::string safe;
   for (const char c : name) {
     const bool is_kept =
@@ -33,7 +35,7 @@ std::string SafeFileName(absl::string_view name) {
     } else if (!safe.empty() && safe.back() != '-') {
       safe.push_back('-');
     }
-    if (safe.size() == kMostCharacters) {
+    if (safe.size() == most_characters) {
       break;
     }
   }
@@ -41,6 +43,19 @@ std::string SafeFileName(absl::string_view name) {
   safe.erase(0, safe.find_first_not_of(".-"));
   safe.erase(safe.find_last_not_of(".-") + 1);
   return safe.empty() ? "campaign" : safe;
+}
+
+}  // namespace
+
+std::string SafeFileName(absl::string_view name, absl::string_view id) {
+  constexpr size_t kMostCharacters = 80;
+  constexpr size_t kMostOfId = 40;
+  std::string safe = SafeText(name, kMostCharacters);
+  if (id.empty() || safe == name) {
+    return safe;
+  }
+  const std::string end = absl::StrCat("-", SafeText(id, kMostOfId));
+  return absl::StrCat(SafeText(name, kMostCharacters - end.size()), end);
 }
 
 }  // namespace lastflop

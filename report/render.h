@@ -36,7 +36,8 @@ std::string RenderHtml(const Ranking& ranking, absl::string_view vega_script);
 std::string ExportJson(const Ranking& ranking, const CampaignResults& results);
 
 // A file name made from any text: letters, digits, '.', '_' and '-'; never empty, hidden, a path or
-// longer than 80.
-std::string SafeFileName(absl::string_view name);
+// longer than 80. Names that differ can become the same: one that had to be changed ends in `id`,
+// where there is one.
+std::string SafeFileName(absl::string_view name, absl::string_view id = "");
 
 }  // namespace lastflop

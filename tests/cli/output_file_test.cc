@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace lastflop {
 namespace {
@@ -38,6 +40,24 @@ TEST_F(OutputFileTest, NamesTheFileOfAFolderAfterTheCampaignAndStaysInIt) {
   EXPECT_EQ(fs::path(*path).parent_path(), folder_ / "new" / "deep");
   EXPECT_EQ(fs::path(*path).filename(), "a-b-..-c-SCRIPT.html");
   EXPECT_EQ(Content(*path), "text");
+}
+
+TEST_F(OutputFileTest, NoTwoCampaignsShareAFileOfAFolder) {
+  const std::string out = folder_.string() + "/";
+  const std::pair<const char*, const char*> kCampaigns[] = {
+      {"日本", "c0001"}, {"中国", "c0002"}, {"a/b", "c0003"}, {"a b", "c0004"}, {"a-b", "c0005"}};
+  std::set<std::string> paths;
+  for (const auto& [name, id] : kCampaigns) {
+    const auto path = WriteOutputFile(out, name, "csv", id, id);
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_TRUE(paths.insert(*path).second) << *path << " has been written before";
+  }
+  for (const auto& [name, id] : kCampaigns) {
+    EXPECT_TRUE(paths.contains(*WriteOutputFile(out, name, "csv", id, id))) << "its own once more";
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "campaign-c0001.csv"));
+  EXPECT_TRUE(fs::exists(folder_ / "a-b-c0003.csv"));
+  EXPECT_TRUE(fs::exists(folder_ / "a-b.csv")) << "it needed no change";
 }
 
 TEST_F(OutputFileTest, ReplacesAFileAsAWholeAndLeavesNothingBeside) {

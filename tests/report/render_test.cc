@@ -220,6 +220,9 @@ TEST(SafeFileNameTest, LeavesNothingThatAShellOrAPathWouldRead) {
   EXPECT_EQ(SafeFileName("--help"), "help");
   EXPECT_EQ(SafeFileName("\xe2\x98\x83"), "campaign");
   EXPECT_LE(SafeFileName(std::string(500, 'x')).size(), 80);
+  EXPECT_LE(SafeFileName(std::string(500, 'x'), std::string(500, 'y')).size(), 80);
+  EXPECT_EQ(SafeFileName("a/b", "c0001"), "a-b-c0001");
+  EXPECT_EQ(SafeFileName("a-b", "c0001"), "a-b");
 }
 
 }  // namespace
