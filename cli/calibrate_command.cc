@@ -135,6 +135,9 @@ absl::Status Calibrate(const CalibrateFlags& flags, Io& io) {
         !status.ok()) {
       io.err << "lastflop: all-reduces are left out: " << status.message() << "\n";
     }
+    for (const std::string& figure : calibrated.left_out) {
+      io.err << "lastflop: " << figure << "\n";
+    }
   }
   AddDeclaredPeaks(calibrated);
   Machine& machine = calibrated.machine;

@@ -1,6 +1,5 @@
 #include "cli/calibrated_machine.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -67,7 +66,7 @@ void TakeOver(const std::optional<double>& from, const char* key, const std::str
 }  // namespace
 
 CalibratedMachine DescribeMeasured(const Machine& machine, absl::string_view when) {
-  CalibratedMachine calibrated{.machine = machine, .origins = {}};
+  CalibratedMachine calibrated{.machine = machine, .origins = {}, .left_out = {}};
   const bool is_gpu = machine.backend == "cuda";
   calibrated.machine.source =
       absl::StrCat("reported by ", is_gpu ? "the driver" : "the system", " to ", when);
@@ -114,10 +113,17 @@ absl::Status AddAllReduces(const std::string& bench_json, absl::string_view when
   const double bytes_per_us = (SentBytes(large) - SentBytes(small)) / difference_us;
   const std::string how =
       absl::StrCat("measured by ", when, ": all-reduces in a chain, ", large.ranks, " ranks, ");
-  calibrated.machine.collective_latency_us =
-      std::max(0.0, small.us - SentBytes(small) / bytes_per_us);
-  calibrated.origins["collective_latency_us"] = absl::StrCat(
-      how, small.algorithm, " of ", static_cast<int64_t>(small.bytes), " bytes, less its transfer");
+  const double transfer_us = SentBytes(small) / bytes_per_us;
+  if (small.us > transfer_us) {
+    calibrated.machine.collective_latency_us = small.us - transfer_us;
+    calibrated.origins["collective_latency_us"] =
+        absl::StrCat(how, small.algorithm, " of ", static_cast<int64_t>(small.bytes),
+                     " bytes, less its transfer");
+  } else {
+    calibrated.left_out.push_back(absl::StrCat(
+        "collective_latency_us is left out: ", small.bytes, " bytes took ", small.us,
+        " us, no more than their transfer at the measured rate, ", transfer_us, " us"));
+  }
   calibrated.machine.measured_link_gb_per_s = bytes_per_us / kBytesPerMicroPerGbPerS;
   calibrated.origins["measured_link_gb_per_s"] =
       absl::StrCat(how, large.algorithm, " of ", static_cast<int64_t>(large.bytes),

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@ namespace lastflop {
 struct CalibratedMachine {
   Machine machine;
   std::map<std::string, std::string> origins;  // By key of the file, as MachineYaml takes them.
+  std::vector<std::string> left_out;           // "KEY is left out: " and why it cannot be told.
 };
 
 // A machine as lastflop-worker measured it, each number with how; `when` says by what command and
@@ -22,7 +24,8 @@ CalibratedMachine DescribeMeasured(const Machine& machine, absl::string_view whe
 
 // Takes latency and rate of all-reduces from the JSON of `lastflop collectives bench`: the time of
 // the least size that was measured, and what the difference between it and the largest leaves for
-// the bytes that a ring sends. NotFound: fewer than two sizes with a correct result, or the larger
+// the bytes that a ring sends. Where that is all of the time there is a rate and no latency.
+// NotFound: fewer than two sizes with a correct result, or the larger
 // one not slower.
 absl::Status AddAllReduces(const std::string& bench_json, absl::string_view when,
                            CalibratedMachine& calibrated);

@@ -34,7 +34,7 @@ Machine MeasuredGpu() {
 }
 
 TEST(AddAllReducesTest, SplitsTwoSizesIntoLatencyAndRate) {
-  CalibratedMachine calibrated{.machine = MeasuredGpu(), .origins = {}};
+  CalibratedMachine calibrated{.machine = MeasuredGpu(), .origins = {}, .left_out = {}};
   // 4 ranks send 1.5 times the bytes: 3,000 in 7 us, 1,503,000 in 57 us; 30 GB/s, and 6.9 us.
   const std::string rows = Document({Row(2000, 7), Row(1'002'000, 57), Row(500, 1, "independent"),
                                      Row(9'000'000, 60, "dependent", false)});
@@ -55,6 +55,21 @@ TEST(AddAllReducesTest, LeavesOutWhatCannotBeTold) {
     EXPECT_FALSE(calibrated.machine.measured_link_gb_per_s.has_value());
     EXPECT_FALSE(calibrated.machine.collective_latency_us.has_value());
   }
+}
+
+TEST(AddAllReducesTest, LeavesOutALatencyThatIsNoneAndKeepsTheFile) {
+  CalibratedMachine calibrated = DescribeMeasured(MeasuredGpu(), "now");
+  // 1.5 and 3 MB sent in 10 and 50 us: the rate explains more than the first took.
+  ASSERT_TRUE(
+      AddAllReduces(Document({Row(1'000'000, 10), Row(2'000'000, 50)}), "now", calibrated).ok());
+  EXPECT_FALSE(calibrated.machine.collective_latency_us.has_value());
+  EXPECT_FALSE(calibrated.origins.contains("collective_latency_us"));
+  EXPECT_TRUE(calibrated.machine.measured_link_gb_per_s.has_value());
+  ASSERT_EQ(calibrated.left_out.size(), 1);
+  EXPECT_THAT(calibrated.left_out[0], HasSubstr("collective_latency_us is left out: 1e+06 bytes"));
+  calibrated.machine.name = "m";
+  const std::string yaml = MachineYaml(calibrated.machine, calibrated.origins);
+  EXPECT_TRUE(ReadMachine(yaml, "m.yaml").ok()) << ReadMachine(yaml, "m.yaml").status();
 }
 
 TEST(AddDeclaredTest, AddsPeaksAndReplacesNothingThatWasMeasured) {
