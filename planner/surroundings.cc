@@ -21,8 +21,9 @@ namespace lastflop {
 namespace {
 
 constexpr size_t kMostValues = 4;  // Of one key side by side; clocks and the like vary.
-constexpr double kNotableShareElsewhere = 0.1;  // A daemon takes a hundredth.
-constexpr double kLargeDetectableEffect = 0.1;  // Most claims are of less than twice this.
+constexpr double kNotableShareElsewhere = 0.1;   // A daemon takes a hundredth.
+constexpr double kLargeDetectableEffect = 0.1;   // Most claims are of less than twice this.
+constexpr double kHopelessDetectableEffect = 1;  // Beyond it a figure says no more than that.
 
 // Collects warnings in order, each once.
 class WarningList {
@@ -71,7 +72,11 @@ void AddEffectivePlan(const std::string& name, const TrialSpec& spec, const Atte
 
 // What makes the figures at a point mean little, whatever they are.
 void AddQuality(const BaselinePoint& point, WarningList& warnings) {
-  if (point.detectable_effect.value_or(0) > kLargeDetectableEffect) {
+  if (point.detectable_effect.value_or(0) > kHopelessDetectableEffect) {
+    warnings.Add(absl::StrCat("at ", point.label,
+                              " nothing could be told from noise: the baseline against itself "
+                              "hides effects of 100% and more"));
+  } else if (point.detectable_effect.value_or(0) > kLargeDetectableEffect) {
     warnings.Add(absl::StrCat("at ", point.label, " only effects above ",
                               WholeText(100 * *point.detectable_effect),
                               "% are told from noise, by the baseline against itself; where "
@@ -118,6 +123,7 @@ void AddBaseline(const RankingContext& context, WarningList& warnings) {
 // A host whose processors others use too makes launches differ by more than the kernels do.
 void AddHostLoad(const RankingContext& context, WarningList& warnings) {
   int64_t num_timed = 0;
+  int64_t num_unknown = 0;
   int64_t num_beside_others = 0;
   double most = 0;
   for (const PooledTrial& trial : context.trials) {
@@ -126,6 +132,7 @@ void AddHostLoad(const RankingContext& context, WarningList& warnings) {
       const auto found = environment.find(kCpuShareElsewhere);
       double share = 0;
       if (found == environment.end() || !absl::SimpleAtod(found->second, &share)) {
+        num_unknown += attempt->result.samples.empty() ? 0 : 1;
         continue;
       }
       ++num_timed;
@@ -134,11 +141,13 @@ void AddHostLoad(const RankingContext& context, WarningList& warnings) {
     }
   }
   if (num_beside_others > 0) {
+    const std::string unknown =
+        num_unknown == 0 ? "" : absl::StrFormat(" (of %d it is not known)", num_unknown);
     warnings.Add(
         absl::StrFormat("the host was busy: others took up to %.0f%% of its processors while %d of "
                         "%d attempts were "
-                        "timed; measure again when it is idle (`lastflop doctor` says when)",
-                        100 * most, num_beside_others, num_timed));
+                        "timed%s; measure again when it is idle (`lastflop doctor` says when)",
+                        100 * most, num_beside_others, num_timed + num_unknown, unknown));
   }
 }
 

@@ -56,7 +56,8 @@ TEST(MakeRankingTest, WarnsOfAHostThatOthersUsedToo) {
   attempts[1].result.environment[kCpuShareElsewhere] = "0.64";
   const Ranking ranking = MakeRanking(builder.results());
   EXPECT_THAT(ranking.warnings,
-              Contains(HasSubstr("others took up to 64% of its processors while 1 of 2 attempts")));
+              Contains(HasSubstr("others took up to 64% of its processors while 1 of 12 attempts "
+                                 "were timed (of 10 it is not known); measure")));
   EXPECT_FALSE(ranking.environment.contains(kCpuShareElsewhere)) << "it says nothing of the place";
   attempts[1].result.environment[kCpuShareElsewhere] = "0.03";
   EXPECT_THAT(MakeRanking(builder.results()).warnings, Not(Contains(HasSubstr("host was busy"))));
@@ -88,6 +89,20 @@ TEST(MakeRankingTest, WarnsWhereNoiseHidesEffectsAndWhereTheBreakdownIsOfAnother
   EXPECT_THAT(ranking.warnings, testing::Contains(HasSubstr("are told from noise")));
   EXPECT_THAT(ranking.warnings,
               testing::Contains(HasSubstr("the step of the breakdown took 150.0 us")));
+}
+
+TEST(MakeRankingTest, GivesNoFigureOfNoiseThatHidesEverything) {
+  CampaignBuilder builder;
+  builder.Baseline(1000, 0.5);
+  std::vector<AttemptRecord>& attempts = builder.results().attempts;
+  for (size_t i = 0; i < attempts.size(); ++i) {
+    for (PairSample& sample : attempts[i].result.samples) {
+      sample.pair.variant_us *= i % 2 == 0 ? 40 : 0.02;
+    }
+  }
+  const std::vector<std::string> warnings = MakeRanking(builder.results()).warnings;
+  EXPECT_THAT(warnings, Contains(HasSubstr("at decode b1 c4096 nothing could be told from noise")));
+  EXPECT_THAT(warnings, Not(Contains(HasSubstr("only effects above"))));
 }
 
 TEST(MakeRankingTest, WarnsOfAMachineWithoutAMemoryBandwidth) {
