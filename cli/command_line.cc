@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/one_line.h"
 #include "common/suggest.h"
@@ -28,6 +31,41 @@ std::vector<std::string> WordsOf() {
   return words;
 }
 
+// CLI::Range compares, and nothing compares with what is not a number.
+const CLI::Validator& IsNumber() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        double value = 0;
+        return absl::SimpleAtod(text, &value) && std::isfinite(value)
+                   ? std::string()
+                   : absl::StrCat(text, " is no number");
+      },
+      "");
+  return validator;
+}
+
+// CLI11 reads "-1" into an unsigned value as the largest there is.
+const CLI::Validator& IsSeed() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        uint64_t value = 0;
+        return absl::SimpleAtoi(text, &value) ? std::string()
+                                              : absl::StrCat(text, " is no whole number from 0 on");
+      },
+      "");
+  return validator;
+}
+
+// A value that is listed twice would be measured twice.
+template <typename T>
+void RefuseRepeated(const char* flag, std::vector<T> values) {
+  std::sort(values.begin(), values.end());
+  const auto twice = std::adjacent_find(values.begin(), values.end());
+  if (twice != values.end()) {
+    throw CLI::ValidationError(flag, absl::StrCat(*twice, " is listed twice"));
+  }
+}
+
 // Without --fidelity: what a preview has.
 void AddFile(CLI::App& verb, CampaignFlags& flags) {
   verb.add_option("FILE", flags.file)->required();
@@ -42,7 +80,10 @@ void AddCampaign(CLI::App& verb, CampaignFlags& flags) {
 
 void AddPlugins(CLI::App& verb, PluginFlags& flags) {
   verb.add_option("--plugin", flags.files)->allow_extra_args(false);
-  verb.add_option("--plugin-timeout", flags.timeout_s)->check(CLI::Range(0.1, 86400.0));
+  verb.add_option("--plugin-timeout", flags.timeout_s)
+      ->check(IsNumber())
+      ->check(CLI::Range(0.1, 86400.0))
+      ->needs("--plugin");
 }
 
 void AddServer(CLI::App& verb, SourceFlags& flags) {
@@ -110,11 +151,19 @@ void AddBench(CLI::App& kernels, KernelBenchFlags& flags) {
   bench->add_option("--batch", flags.batches)->delimiter(',')->check(CLI::Range(1, 1 << 20));
   bench->add_option("--routing", flags.routing)
       ->check(CLI::IsMember({"uniform", "balanced", "zipf", "all_to_one"}));
-  bench->add_option("--exponent", flags.exponent)->check(CLI::NonNegativeNumber);
-  bench->add_option("--seed", flags.seed);
+  const CLI::Option* exponent = bench->add_option("--exponent", flags.exponent)
+                                    ->check(IsNumber())
+                                    ->check(CLI::NonNegativeNumber);
+  bench->add_option("--seed", flags.seed)->check(IsSeed());
   bench->add_option("--samples", flags.samples)->check(CLI::Range(1, 100000));
   bench->add_option("--device", flags.device);
   AddFormat(*bench, flags.format, RowFormats());
+  bench->parse_complete_callback([&flags, exponent] {
+    if (exponent->count() > 0 && flags.routing != "zipf") {
+      throw CLI::ValidationError("--exponent", "is of --routing zipf");
+    }
+    RefuseRepeated("--batch", flags.batches);
+  });
 }
 
 }  // namespace
@@ -244,6 +293,11 @@ void DeclareCommands(CLI::App& app, CommandFlags& flags) {
       ->delimiter(',')
       ->check(CLI::IsMember({"all_reduce", "all_reduce_norm", "all_to_all"}));
   AddFormat(*bench, flags.collectives.format, RowFormats());
+  bench->parse_complete_callback([&flags] {
+    RefuseRepeated("--bytes", flags.collectives.bytes);
+    RefuseRepeated("--algorithms", flags.collectives.algorithms);
+    RefuseRepeated("--operations", flags.collectives.operations);
+  });
   AddFormat(*verb("doctor"), flags.doctor.format, RowFormats());
 }
 

@@ -100,6 +100,37 @@ TEST(CommandLineTest, ReadsTheDatabaseOfThisFolderWhereNothingElseIsNamed) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(CommandLineTest, RefusesWhatItWouldReadAsSomethingElseOrLeaveOut) {
+  const auto message_of = [](std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "lastflop");
+    const absl::StatusOr<CommandLine> line =
+        ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+    return line.ok() ? std::string("accepted") : std::string(line.status().message());
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(message_of({"run", "x.yaml", "--plugin", "a=b.so", "--plugin-timeout", "nan"}),
+              HasSubstr("nan is no number"));
+  EXPECT_THAT(message_of({"run", "x.yaml", "--plugin-timeout", "5"}), HasSubstr("--plugin"));
+  EXPECT_EQ(message_of({"run", "x.yaml", "--plugin", "a=b.so", "--plugin-timeout", "5"}),
+            "accepted");
+  const std::vector<const char*> kernels = {"kernels", "bench", "--model", "m.json"};
+  const auto bench = [&](std::vector<const char*> more) {
+    more.insert(more.begin(), kernels.begin(), kernels.end());
+    return message_of(more);
+  };
+  EXPECT_THAT(bench({"--seed", "-1"}), HasSubstr("-1 is no whole number"));
+  EXPECT_EQ(bench({"--seed", "18446744073709551615"}), "accepted");
+  EXPECT_THAT(bench({"--exponent", "2"}), HasSubstr("--exponent: is of --routing zipf"));
+  EXPECT_EQ(bench({"--exponent", "2", "--routing", "zipf"}), "accepted");
+  EXPECT_THAT(bench({"--exponent", "nan", "--routing", "zipf"}), HasSubstr("no number"));
+  EXPECT_THAT(bench({"--batch", "4,8,4"}), HasSubstr("--batch: 4 is listed twice"));
+  EXPECT_THAT(message_of({"collectives", "bench", "--bytes", "4096,4096"}),
+              HasSubstr("--bytes: 4096 is listed twice"));
+  EXPECT_THAT(message_of({"collectives", "bench", "--algorithms", "ring,auto,ring"}),
+              HasSubstr("--algorithms: ring is listed twice"));
+  EXPECT_EQ(message_of({"collectives", "bench", "--bytes", "4096,8192"}), "accepted");
+}
+
 TEST(CommandLineTest, EveryVerbHasAHelpTextThatNamesItsFlagsAndNoOthers) {
   CLI::App app;
   CommandFlags flags;
