@@ -113,6 +113,10 @@ int Run(Flags& flags) {
     }
     flags.server.token = *std::move(token);
   }
+  // Before the database, which would be made and stay.
+  if (const absl::Status status = Server::Check(flags.server); !status.ok()) {
+    return Fail(status);
+  }
   const SystemClock clock;
   absl::StatusOr<std::unique_ptr<Coordinator>> coordinator =
       Coordinator::Create(flags.database, clock, OptionsOf(flags));

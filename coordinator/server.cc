@@ -61,7 +61,8 @@ absl::Status CheckPort(const std::string& listen) {
       !absl::SimpleAtoi(absl::string_view(listen).substr(colon + 1), &port) || port < 0 ||
       port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--listen ", listen, ": HOST:PORT or unix:PATH is accepted"));
+        absl::StrCat("--listen ", listen,
+                     ": HOST:PORT with a port from 0 (any free one) to 65535, or unix:PATH"));
   }
   return absl::OkStatus();
 }
@@ -128,15 +129,22 @@ struct Server::Services {
   CampaignServiceImpl campaign;
 };
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      Coordinator& coordinator) {
-  LASTFLOP_RETURN_IF_ERROR(CheckExposure(options));
+absl::Status Server::Check(const ServerOptions& options) {
   absl::string_view unix_path = options.listen;
-  const bool is_unix = absl::ConsumePrefix(&unix_path, "unix:");
-  LASTFLOP_RETURN_IF_ERROR(is_unix ? CheckUnixSocket(unix_path) : CheckPort(options.listen));
-  if (!is_unix) {
+  if (absl::ConsumePrefix(&unix_path, "unix:")) {
+    LASTFLOP_RETURN_IF_ERROR(CheckUnixSocket(unix_path));
+  } else {
+    LASTFLOP_RETURN_IF_ERROR(CheckPort(options.listen));
     LASTFLOP_RETURN_IF_ERROR(CheckPortIsFree(options.listen));
   }
+  LASTFLOP_RETURN_IF_ERROR(CheckExposure(options));
+  return MakeCredentials(options).status();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
+                                                      Coordinator& coordinator) {
+  LASTFLOP_RETURN_IF_ERROR(Check(options));
+  const bool is_unix = absl::StartsWith(options.listen, "unix:");
   LASTFLOP_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
                             MakeCredentials(options));
 

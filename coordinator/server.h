@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 
@@ -22,6 +23,9 @@ struct ServerOptions {
 // The services on one address, with server reflection and the health service.
 class Server {
  public:
+  // Whether Start() could listen, before there is a coordinator: what it refuses of an address.
+  static absl::Status Check(const ServerOptions& options);
+
   // InvalidArgument: a malformed address, unreadable TLS files, or an address that is not loopback
   // without TLS and a token. FailedPrecondition: somebody listens there. `coordinator` outlives it.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -75,6 +76,17 @@ TEST(ProgramsTest, ASecondCoordinatorOnAPortSaysSoInLinesOfItsOwn) {
   std::istringstream lines(err);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_THAT(line, HasSubstr(" event=")) << err;
+  }
+}
+
+TEST(ProgramsTest, ACoordinatorWithNoAddressMakesNoDatabase) {
+  const TestFolder folder;
+  const std::string db = folder.path() + "/a.db";
+  for (const char* listen : {"foo", "127.0.0.1:99999", "0.0.0.0:0"}) {
+    Program coordinator(folder.path(), "lastflopd", {"--listen", listen, "--db", db});
+    EXPECT_EQ(coordinator.Wait(std::chrono::seconds(60)), 2) << listen;
+    EXPECT_THAT(coordinator.Err(), HasSubstr(std::string("--listen ") + listen));
+    EXPECT_FALSE(std::filesystem::exists(db)) << listen;
   }
 }
 
