@@ -30,9 +30,14 @@ bool WaitsForOthers(const Event& event) {
 
 std::string ProgressText(const Event& event) {
   const CampaignSummary& summary = event.summary;
-  std::string text = absl::StrCat(
-      summary.num_done + summary.num_failed + summary.num_lost_out + summary.num_cancelled, "/",
-      summary.num_trials, " trials");
+  std::string text =
+      absl::StrCat(summary.num_done + summary.num_failed, "/", summary.num_trials, " trials");
+  if (summary.num_lost_out > 0) {
+    absl::StrAppend(&text, ", ", summary.num_lost_out, " lost out");
+  }
+  if (summary.num_cancelled > 0) {
+    absl::StrAppend(&text, ", ", summary.num_cancelled, " cancelled");
+  }
   if (WaitsForOthers(event)) {
     absl::StrAppend(&text, " · ", event.state);
   }

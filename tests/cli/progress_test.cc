@@ -24,9 +24,15 @@ Event Running() {
   return event;
 }
 
-TEST(ProgressTextTest, CountsEveryTrialThatHasEndedWhateverItsEnd) {
-  EXPECT_EQ(ProgressText(Running()),
-            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left");
+TEST(ProgressTextTest, CountsWhatWasDoneAndNamesWhatEndedWithoutIt) {
+  EXPECT_EQ(
+      ProgressText(Running()),
+      "11/24 trials, 1 lost out · fused at decode b64 c4096 · best columns 1.21x · 41 s left");
+  Event cancelled;
+  cancelled.summary.num_trials = 6;
+  cancelled.summary.num_done = 2;
+  cancelled.summary.num_cancelled = 4;
+  EXPECT_EQ(ProgressText(cancelled), "2/6 trials, 4 cancelled");
 }
 
 TEST(ProgressTextTest, SaysNothingOfWhatIsNotKnown) {
@@ -45,7 +51,8 @@ TEST(ProgressTextTest, SaysWhoseMeasurementIsWaitedFor) {
   EXPECT_EQ(usual, ProgressText(Running()));
   event.state = "waiting for device cpu:0, held by pid 42 (lastflop-worker)";
   EXPECT_EQ(ProgressText(event),
-            "12/24 trials · waiting for device cpu:0, held by pid 42 (lastflop-worker) · fused at "
+            "11/24 trials, 1 lost out · waiting for device cpu:0, held by pid 42 (lastflop-worker) "
+            "· fused at "
             "decode b64 c4096 · best columns 1.21x · 41 s left");
 }
 
@@ -60,24 +67,26 @@ TEST(ProgressPrinterTest, APipeGetsALineForEachChangeAndNoControlCharacters) {
     ended.message = "signal 9";
     progress.Show(ended);
   }
-  EXPECT_EQ(err.str(),
-            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left\n"
-            "12/24 trials · fused at decode b64 c4096 · best columns 1.21x · 41 s left · t3 fused "
-            "failed: signal 9\n");
+  EXPECT_EQ(
+      err.str(),
+      "11/24 trials, 1 lost out · fused at decode b64 c4096 · best columns 1.21x · 41 s left\n"
+      "11/24 trials, 1 lost out · fused at decode b64 c4096 · best columns 1.21x · 41 s left · t3 "
+      "fused "
+      "failed: signal 9\n");
 }
 
 TEST(ProgressPrinterTest, ATerminalGetsOneLineThatIsRewrittenAndEnded) {
   std::ostringstream err;
   {
-    ProgressPrinter progress(err, /*is_terminal=*/true, 15);
+    ProgressPrinter progress(err, /*is_terminal=*/true, 27);
     progress.Show(Running());
     progress.Show(Running());
     EXPECT_EQ(err.str().find('\n'), std::string::npos);
     progress.EndLine();
     progress.EndLine();  // There is none any more.
   }
-  // 14 columns, counted by characters: the middle dot has two bytes.
-  EXPECT_EQ(err.str(), "\r\033[K12/24 trials ·\r\033[K12/24 trials ·\n");
+  // 26 columns, counted by characters: the middle dot has two bytes.
+  EXPECT_EQ(err.str(), "\r\033[K11/24 trials, 1 lost out ·\r\033[K11/24 trials, 1 lost out ·\n");
 }
 
 }  // namespace
