@@ -50,7 +50,9 @@ std::vector<WorkerGroup> GroupWorkers(const std::vector<SchedulerWorker>& worker
 std::string MissingFor(const TrialSpec& trial, const SchedulerWorker& worker) {
   for (const Plan* plan : {&trial.baseline, &trial.variant}) {
     if (!plan->engine.empty() && !worker.allows_commands) {
-      return "no worker allows commands";
+      return absl::StrCat("engine.command=", plan->engine,
+                          ": both backends run lastflop's own step only so far (and no worker "
+                          "allows commands)");
     }
     if (plan->moe.kernel == MoeKernel::kPlugin && !worker.plugins.contains(plan->moe.plugin)) {
       return absl::StrCat("moe.kernel=plugin:", plan->moe.plugin,

@@ -176,7 +176,12 @@ TEST(SchedulerTest, RunsCommandsOnlyWhereTheyAreAllowed) {
   campaign.baseline.engine = "vllm bench";
   const CampaignRun run = SomeRunOf(campaign);
   SchedulerWorker worker = CpuWorker("w0");
-  EXPECT_THAT(ScheduleOf(run, {worker}).leases, IsEmpty());
+  const Schedule nowhere = ScheduleOf(run, {worker});
+  EXPECT_THAT(nowhere.leases, IsEmpty());
+  ASSERT_FALSE(nowhere.unplaceable.empty());
+  EXPECT_THAT(
+      nowhere.unplaceable[0].reason,
+      testing::HasSubstr("engine.command=vllm bench: both backends run lastflop's own step"));
   worker.allows_commands = true;
   EXPECT_THAT(ScheduleOf(run, {worker}).leases, SizeIs(1));
 }
