@@ -36,6 +36,14 @@ std::vector<std::string> LossyChanges(const Model& model, const Plan& baseline,
   return changes;
 }
 
+std::string UnquantizedExperts(const Model& model, const Plan& baseline, const Plan& variant) {
+  const WeightFormat from = baseline.moe.weights.value_or(model.experts.format);
+  const WeightFormat to = variant.moe.weights.value_or(model.experts.format);
+  return from != to && to == WeightFormat::kBf16
+             ? absl::StrCat("moe.weights: ", ToWord(from), " -> ", ToWord(to))
+             : "";
+}
+
 bool HasComparableOutput(const Plan& baseline, const Plan& variant, Fidelity fidelity) {
   const Plan::Parallel& from = baseline.parallel;
   const Plan::Parallel& to = variant.parallel;

@@ -244,16 +244,25 @@ class CampaignChecker {
   }
 
   // What changes the model's output is lossy whether the file says so or not; a file that says
-  // `exact` of it is wrong, and false is returned.
+  // `exact` of it is wrong, and false is returned. Of experts in bf16 it can be right.
   bool CheckQuality(const InterventionSource& source, const Plan& variant,
                     Intervention& intervention) {
     const std::vector<std::string> changes =
         LossyChanges(campaign_.model, campaign_.baseline, variant);
-    if (changes.empty()) {
+    const std::string unquantized =
+        UnquantizedExperts(campaign_.model, campaign_.baseline, variant);
+    if (changes.empty() && unquantized.empty()) {
       return true;
     }
     const YamlValue* quality = source.value->Find("quality");
-    if (quality != nullptr && intervention.quality == Quality::kExact) {
+    const bool is_said_exact = quality != nullptr && intervention.quality == Quality::kExact;
+    if (is_said_exact && changes.empty()) {
+      Warn(absl::StrCat(source.path, ": exact, as the file says: of ", unquantized,
+                        " that holds of the baseline's weights dequantized; those here are others, "
+                        "and the output differs"));
+      return true;
+    }
+    if (is_said_exact) {
       diagnostics_.Error(quality->location, JoinPath(source.path, "quality"),
                          absl::StrCat("exact, but the patch changes the model's output (",
                                       absl::StrJoin(changes, "; "), "): write lossy"));

@@ -29,6 +29,18 @@ TEST(LossyChangesTest, ANumberFormatIsLossyUnlessItHoldsWhatTheOldOneDid) {
   EXPECT_THAT(LossyChanges(Int4Model(), baseline, variant), IsEmpty());
 }
 
+TEST(UnquantizedExpertsTest, AreBf16WhereTheBaselineHasAnotherFormat) {
+  Plan baseline;
+  Plan variant;
+  EXPECT_EQ(UnquantizedExperts(Int4Model(), baseline, variant), "");
+  variant.moe.weights = WeightFormat::kNvfp4;
+  EXPECT_EQ(UnquantizedExperts(Int4Model(), baseline, variant), "") << "lossy whatever is said";
+  variant.moe.weights = WeightFormat::kBf16;
+  EXPECT_EQ(UnquantizedExperts(Int4Model(), baseline, variant), "moe.weights: int4_g32 -> bf16");
+  baseline.moe.weights = WeightFormat::kBf16;
+  EXPECT_EQ(UnquantizedExperts(Int4Model(), baseline, variant), "");
+}
+
 TEST(LossyChangesTest, NamesEveryFieldInCanonicalOrder) {
   Plan variant;
   variant.moe.activations = ActivationFormat::kFp8;

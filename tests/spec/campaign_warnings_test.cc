@@ -35,6 +35,24 @@ TEST(CampaignReaderTest, APatchOfWhichNothingHasAnEffectIsNotMeasured) {
             "collectives.all_reduce has no effect with one rank");
 }
 
+TEST(CampaignReaderTest, ExpertsInBf16AreOtherWeightsUnlessTheFileSaysDequantized) {
+  const auto fused_with = [](const char* members) {
+    return ReadText(Changed("    set: {moe: {kernel: fused}}\n", members),
+                    {"baseline.moe.weights=int4_g32"});
+  };
+  const auto warned = Contains(HasSubstr("exact, as the file says: of moe.weights: int4_g32 -> "));
+  const absl::StatusOr<Campaign> unsaid = fused_with("    set: {moe.weights: bf16}\n");
+  ASSERT_TRUE(unsaid.ok()) << unsaid.status();
+  EXPECT_EQ(unsaid->interventions[1].quality, Quality::kLossy);
+  EXPECT_THAT(unsaid->warnings, Not(warned));
+  const absl::StatusOr<Campaign> said =
+      fused_with("    quality: exact\n    set: {moe.weights: bf16}\n");
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_EQ(said->interventions[1].quality, Quality::kExact);
+  EXPECT_THAT(said->warnings, warned);
+  EXPECT_FALSE(fused_with("    quality: exact\n    set: {moe.weights: nvfp4}\n").ok());
+}
+
 TEST(CampaignReaderTest, WarnsOfTheIdlePartOfAPatch) {
   const absl::StatusOr<Campaign> read =
       ReadText(Changed("set: {moe: {kernel: fused}}",
