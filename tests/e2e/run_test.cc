@@ -133,11 +133,12 @@ TEST(RunTest, RefusesWhatAPredictionHasNoUseFor) {
   const TestFolder folder;
   const std::string file = WriteTinyCampaign(folder, kTinyInterventions);
   const std::string db = folder.path() + "/r.db";
-  for (const auto& given : std::vector<std::vector<std::string>>{{"--db", db},
-                                                                 {"--workers", "2"},
-                                                                 {"--plugin", "mine=/x.so"},
-                                                                 {"--plugin-timeout", "5"},
-                                                                 {"--verbose"}}) {
+  for (const auto& given :
+       std::vector<std::vector<std::string>>{{"--db", db},
+                                             {"--workers", "2"},
+                                             {"--plugin", "mine=/x.so"},
+                                             {"--plugin-timeout", "5", "--plugin", "mine=/x.so"},
+                                             {"--verbose"}}) {
     std::vector<std::string> arguments = {"run", file, "--fidelity", "predicted"};
     arguments.insert(arguments.end(), given.begin(), given.end());
     Program run(folder.path(), "lastflop", arguments);
