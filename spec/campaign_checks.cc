@@ -257,9 +257,9 @@ class CampaignChecker {
     const YamlValue* quality = source.value->Find("quality");
     const bool is_said_exact = quality != nullptr && intervention.quality == Quality::kExact;
     if (is_said_exact && changes.empty()) {
-      Warn(absl::StrCat(source.path, ": exact, as the file says: of ", unquantized,
-                        " that holds of the baseline's weights dequantized; those here are others, "
-                        "and the output differs"));
+      Warn(absl::StrCat(source.path, ": exact, as the file says: ", unquantized,
+                        " is that only of the baseline's weights dequantized; those here are "
+                        "others, and the output differs"));
       return true;
     }
     if (is_said_exact) {

@@ -40,7 +40,7 @@ TEST(CampaignReaderTest, ExpertsInBf16AreOtherWeightsUnlessTheFileSaysDequantize
     return ReadText(Changed("    set: {moe: {kernel: fused}}\n", members),
                     {"baseline.moe.weights=int4_g32"});
   };
-  const auto warned = Contains(HasSubstr("exact, as the file says: of moe.weights: int4_g32 -> "));
+  const auto warned = Contains(HasSubstr("exact, as the file says: moe.weights: int4_g32 -> "));
   const absl::StatusOr<Campaign> unsaid = fused_with("    set: {moe.weights: bf16}\n");
   ASSERT_TRUE(unsaid.ok()) << unsaid.status();
   EXPECT_EQ(unsaid->interventions[1].quality, Quality::kLossy);
