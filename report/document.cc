@@ -230,7 +230,7 @@ Section PointsSection(const Ranking& ranking) {
            Known(TokensText(point)),
            Known(FormatSpeedup(point.ceiling)),
            Known(FormatPercent(point.noise)),
-           Known(FormatPercent(point.detectable_effect)),
+           Known(FormatDetectable(point.detectable_effect)),
            Word(ToWord(point.standing), ToneOf(point.standing)),
            {FormatEffect(point.effect), ToneOf(point.effect)}});
     }

@@ -96,6 +96,10 @@ std::string FormatPercent(std::optional<double> share, bool sign) {
   return PercentText(*share, sign);
 }
 
+std::string FormatDetectable(std::optional<double> effect) {
+  return IsKnown(effect) && *effect > 1 ? ">100%" : FormatPercent(effect);
+}
+
 std::string FormatEffect(std::optional<Effect> effect) {
   return effect.has_value() ? std::string(ToWord(*effect)) : kNotAvailable;
 }

@@ -36,6 +36,9 @@ std::string FormatNumber(std::optional<double> value);
 // "12.3%", "6.7e+20%"; with `sign` "+12.3%".
 std::string FormatPercent(std::optional<double> share, bool sign = false);
 
+// The least effect that noise does not hide: "1.2%", or ">100%" where it hides whatever there is.
+std::string FormatDetectable(std::optional<double> effect);
+
 // The word, or "n/a".
 std::string FormatEffect(std::optional<Effect> effect);
 

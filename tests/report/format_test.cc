@@ -35,6 +35,12 @@ TEST(FormatTest, KeepsHugeAndTinyNumbersAsNarrowAsAnyOther) {
   EXPECT_EQ(FormatPercent(6.69018495093645e18), "6.7e+20%");
 }
 
+TEST(FormatTest, GivesNoFigureOfNoiseThatHidesEverything) {
+  EXPECT_EQ(FormatDetectable(0.012), "1.2%");
+  EXPECT_EQ(FormatDetectable(8.5e9), ">100%");
+  EXPECT_EQ(FormatDetectable(std::nullopt), "n/a");
+}
+
 TEST(FormatTest, WritesEffortInWorkingTime) {
   EXPECT_EQ(FormatHours(0.5), "30m");
   EXPECT_EQ(FormatHours(6), "6h");
