@@ -75,3 +75,22 @@ function(lastflop_add_cuda_library name)
                                -Xcompiler=-Wall,-Wextra -diag-suppress=20012>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LASTFLOP_WERROR}>>:-Werror=all-warnings>)
 endfunction()
+
+# lastflop_add_cuda_plugin(NAME SOURCES a.cu [ARCHITECTURES 80 90a 100f 120f]): plugins/NAME.so of
+# the build, as a user's nvcc makes it: with a CUDA runtime of its own.
+function(lastflop_add_cuda_plugin name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;ARCHITECTURES" ${ARGN})
+  if(NOT ARG_ARCHITECTURES)
+    set(ARG_ARCHITECTURES 80 90a 100f 120f)
+  endif()
+  if(LASTFLOP_CUDA_DEV_ARCHITECTURES)
+    set(ARG_ARCHITECTURES ${LASTFLOP_CUDA_DEV_ARCHITECTURES})
+  endif()
+  lastflop_gencode_flags(gencode ${ARG_ARCHITECTURES})
+  add_library(${name} MODULE ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/plugin)
+  target_link_libraries(${name} PRIVATE CUDA::cudart_static)
+  target_compile_options(${name} PRIVATE ${gencode} -Xcompiler=-Wall,-Wextra)
+  set_target_properties(${name} PROPERTIES PREFIX "" CUDA_ARCHITECTURES OFF
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
+endfunction()

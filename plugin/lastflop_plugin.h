@@ -7,7 +7,8 @@
  * before and after timing, and times the calls of run() from outside. A plugin reports nothing.
  *
  * What run() computes, for every token t, with the chosen experts e = expert_ids[t, k] that lie in
- * [first_expert, first_expert + num_local_experts) (all others are another rank's):
+ * [first_expert, first_expert + num_local_experts) (all others, negative ones too, are another
+ * rank's; a token that has none of this rank's may have any values in `in`):
  *
  *   g      = gate_up[e - first_expert] * in[t]                      [2 * intermediate_size]
  *   act[f] = silu(g[f]) * g[intermediate_size + f]                  [intermediate_size]
@@ -17,8 +18,12 @@
  * row-major and contiguous.
  *
  * Functions that return int32_t return 0 for success. Otherwise they write why, as text with its
- * terminating zero, to `reason` (reason_bytes of room). Calls come from one thread at a time. On
- * CUDA the device is current, and nothing may be left on another stream than the one handed in.
+ * terminating zero, to `reason` (reason_bytes of room). Calls come from one thread at a time.
+ *
+ * On CUDA the device is current and stays so. Work goes to the stream handed in and to no other,
+ * and nobody waits for it there. What cudaGetLastError() says of a launch is returned: lastflop,
+ * whose CUDA runtime may be another one than the plugin's, sees errors of kernels that run, not of
+ * launches that were refused.
  */
 #pragma once
 
@@ -77,7 +82,7 @@ typedef struct lastflop_moe_needs {
    * weights as above. */
   int64_t prepared_bytes;
   /* CUDA: whether run() may be captured in a graph: no synchronization, no allocation, no memory of
-   * the host that is read when it runs. */
+   * the host that is read when it runs. Where it is 0, plans with a graph are not run. */
   int32_t capturable;
   int32_t reserved;
 } lastflop_moe_needs;
@@ -93,7 +98,8 @@ typedef struct lastflop_moe_weights {
   float down_tensor_scale;
 } lastflop_moe_weights;
 
-/* Inputs and output of one call. Memory of the host on the CPU, of the device on CUDA. */
+/* Inputs and output of one call. Memory of the host on the CPU, of the device on CUDA; `weights` is
+ * a struct of the host everywhere, which is gone after the call, as this one is. */
 typedef struct lastflop_moe_call {
   int64_t num_tokens;          /* At most max_tokens. */
   const void* in;              /* bf16 [num_tokens, hidden_size] */
@@ -121,7 +127,8 @@ typedef struct lastflop_plugin {
   uint32_t abi_version; /* LASTFLOP_PLUGIN_ABI_VERSION; first in every version. */
   const char* title;    /* Name and version, for reports: "my_moe 1.2". */
 
-  /* Whether the plugin can run the problem, and with what; else the reason. */
+  /* Whether the plugin can run the problem, and with what; else the reason. Asked more than once.
+   */
   int32_t (*query)(const lastflop_moe_problem* problem, lastflop_moe_needs* needs, char* reason,
                    size_t reason_bytes);
 

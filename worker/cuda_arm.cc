@@ -16,6 +16,7 @@
 #include "step/floors.h"
 #include "step/layout.h"
 #include "step/work.h"
+#include "worker/cuda_plugin.h"
 #include "worker/cuda_run_op.h"
 
 namespace lastflop {
@@ -138,7 +139,7 @@ absl::Status CudaArm::CaptureOnce() {
   }
   // Every kernel has run once before it is captured: loading code is no part of a capture.
   LASTFLOP_RETURN_IF_ERROR(EnqueueOps(0, step_->ops.size(), /*in_graph=*/false));
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_RETURN_IF_ERROR(Wait());
   const Clock::time_point begin = Clock::now();
   for (Piece& piece : pieces_) {
     if (piece.is_graph) {
@@ -185,6 +186,8 @@ absl::Status CudaArm::SetDraw(int64_t draw) {
   return absl::OkStatus();
 }
 
+absl::Status CudaArm::Wait() { return NamingCudaPlugin(*step_, stream().Synchronize()); }
+
 absl::Status CudaArm::StartTogether() { return AllSay(true).status(); }
 
 absl::StatusOr<bool> CudaArm::AllSay(bool yes) {
@@ -201,7 +204,7 @@ absl::StatusOr<double> CudaArm::TimedStepMicros() {
   LASTFLOP_RETURN_IF_ERROR(begin_->Record(stream().get()));
   LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
   LASTFLOP_RETURN_IF_ERROR(end_->Record(stream().get()));
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_RETURN_IF_ERROR(Wait());
   LASTFLOP_ASSIGN_OR_RETURN(double us, end_->MicrosSince(*begin_));
   for (const Segment& segment : segments_) {
     if (segment.start.has_value()) {
@@ -280,7 +283,7 @@ absl::StatusOr<std::vector<float>> CudaArm::Output() {
       cudaMemcpyAsync(hidden.data(), step_->tensors.at(step_->step.output)->data(),
                       count * sizeof(Bf16), cudaMemcpyDeviceToHost, stream().get()),
       "reading the hidden states");
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_RETURN_IF_ERROR(Wait());
   std::vector<float> output(count);
   std::transform(hidden.begin(), hidden.end(), output.begin(),
                  [](Bf16 value) { return ToFloat(value); });
@@ -351,6 +354,9 @@ std::string CudaArm::effective_note() const {
   }
   if (step_->plan.moe.activations == ActivationFormat::kFp8) {
     notes.push_back("each expert product is two kernels: its rows are rounded to fp8 first");
+  }
+  if (step_->plugin != nullptr) {
+    notes.push_back(step_->plugin->Describe());
   }
   if (!HasDevicePairs(*step_)) {
     notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");

@@ -92,6 +92,8 @@ class CudaArm final : public Arm {
   absl::Status StartTogether();
   // The same, and whether every rank says yes.
   absl::StatusOr<bool> AllSay(bool yes);
+  // Waits for the device. Of a step with a plugin the error says so.
+  absl::Status Wait();
   absl::Status EnqueueOps(size_t begin, size_t end, bool in_graph);
   absl::Status EnqueueStep();
   absl::Status EvictIfNeeded();

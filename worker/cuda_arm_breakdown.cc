@@ -23,6 +23,10 @@ absl::StatusOr<std::vector<int>> CudaArm::CountSpans() {
       counts.push_back(0);
       continue;
     }
+    if (op.plugin != nullptr && op.plugin->needs().capturable == 0) {
+      return absl::UnimplementedError(absl::StrCat("plugin:", op.plugin->plugin().name,
+                                                   " cannot be captured, which counts kernels"));
+    }
     LASTFLOP_ASSIGN_OR_RETURN(const Graph graph, Graph::Capture(stream(), [&] {
                                 return RunCudaOp(*step_, op, *parts_.context);
                               }));
@@ -43,7 +47,7 @@ absl::StatusOr<OpTimes> CudaArm::TracedStep(const std::vector<int>& spans_per_op
         LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
         LASTFLOP_RETURN_IF_ERROR(EvictIfNeeded());
         LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-        return stream().Synchronize();
+        return Wait();
       }));
   const auto num_spans =
       static_cast<size_t>(std::accumulate(spans_per_op.begin(), spans_per_op.end(), 0));
@@ -72,7 +76,7 @@ absl::StatusOr<OpTimes> CudaArm::EventTimedStep() {
     LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
     LASTFLOP_RETURN_IF_ERROR(events[i + 1].Record(stream().get()));
   }
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_RETURN_IF_ERROR(Wait());
   OpTimes times;
   times.idle_us.assign(step_->ops.size(), 0.0);
   for (size_t i = 0; i < step_->ops.size(); ++i) {
@@ -88,23 +92,28 @@ absl::StatusOr<Arm::Breakdown> CudaArm::MeasureBreakdown(int num_samples) {
         absl::StrCat("a breakdown of ", num_samples, " samples: at least one is needed"));
   }
   Breakdown breakdown{.entries = {}, .step_us = 0, .method = "cupti, kernel by kernel"};
+  bool has_cupti = true;
+  absl::Status traced = absl::OkStatus();  // Why this rank cannot be.
   std::vector<int> spans_per_op;
   if (!step_->is_idle()) {
-    LASTFLOP_ASSIGN_OR_RETURN(spans_per_op, CountSpans());
+    absl::StatusOr<std::vector<int>> counted = CountSpans();
+    if (step_->plugin != nullptr && !counted.ok() && !absl::IsDataLoss(counted.status())) {
+      traced = counted.status();
+    } else {
+      LASTFLOP_ASSIGN_OR_RETURN(spans_per_op, std::move(counted));
+    }
   }
   PersistingL2 persisting;  // As for a timed step.
   if (pin_.has_value() && !step_->is_idle()) {
     LASTFLOP_RETURN_IF_ERROR(persisting.Set(pin_->limit_bytes));
   }
   std::vector<OpTimes> runs;
-  bool has_cupti = true;
   CudaPeerCommunicator* const peers =
       UsesPeerMemory(*step_) ? parts_.context->peers.get() : nullptr;
   if (peers != nullptr) {
     peers->SetStamping(true);
     LASTFLOP_RETURN_IF_ERROR(peers->ResetStamps(stream().get()));
   }
-  absl::Status traced = absl::OkStatus();
   for (int i = 0;; ++i) {
     // All ranks time alike: a step holds collectives, which all of them run as often.
     LASTFLOP_ASSIGN_OR_RETURN(const bool can_trace, AllSay(traced.ok()));

@@ -19,7 +19,8 @@ constexpr uint64_t kTurnStream = 0x7475726E;
 }  // namespace
 
 // Ops outside of the layers and those of one dense and one MoE layer, in turn by draw, are compared
-// with their references; all others run and must leave finite numbers.
+// with their references, and others' kernels in every layer; all others run and must leave finite
+// numbers.
 absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
   if (mirror_ == nullptr) {
     const WeightData data{.seed = options_.data_seed, .zeros = options_.measure.zeros};
@@ -52,13 +53,19 @@ absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
   const Op* worst_op = nullptr;
   for (size_t i = 0; i < step_->ops.size(); ++i) {
     const Op& op = *step_->ops[i].op;
-    if (std::find(compared.begin(), compared.end(), op.layer) == compared.end()) {
+    const bool is_compared =
+        std::find(compared.begin(), compared.end(), op.layer) != compared.end();
+    if (!is_compared) {
       mirror_->Forget();
+    }
+    if (!is_compared && step_->ops[i].plugin == nullptr) {
       LASTFLOP_RETURN_IF_ERROR(RunCudaOp(*step_, step_->ops[i], *parts_.context));
       continue;
     }
     // Seeds of one layer's fused op choose it for a full comparison (CpuOpChecker).
-    const auto in_turn = static_cast<uint64_t>(std::max(0, step_->ops[i].moe_index));
+    // Of a plugin the other layers' are looked at for what they left unwritten.
+    const auto in_turn =
+        static_cast<uint64_t>(std::max(0, step_->ops[i].moe_index)) + (is_compared ? 0 : 1);
     const auto num_layers = static_cast<uint64_t>(std::max(1, step_->num_moe_layers()));
     const uint64_t random = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
     LASTFLOP_ASSIGN_OR_RETURN(
@@ -97,7 +104,7 @@ absl::Status CudaArm::CheckReplay(const std::vector<float>& eager, CheckResult& 
     }
   }
   LASTFLOP_RETURN_IF_ERROR(EnqueueStep());
-  LASTFLOP_RETURN_IF_ERROR(stream().Synchronize());
+  LASTFLOP_RETURN_IF_ERROR(Wait());
   LASTFLOP_ASSIGN_OR_RETURN(const std::vector<float> timed, Output());
   const double error = RelativeDistance(timed, eager);
   // Sums in another order (collectives, split products) drift apart over the layers.

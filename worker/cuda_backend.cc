@@ -21,6 +21,7 @@
 #include "worker/cuda_step_memory.h"
 #include "worker/cuda_support.h"
 #include "worker/data_checksum.h"
+#include "worker/plugin_host.h"
 
 namespace lastflop {
 namespace {
@@ -116,7 +117,8 @@ absl::Status CudaBackend::Open() {
         " to NVML, which is held: name GPUs by UUID in "
         "CUDA_VISIBLE_DEVICES"));
   }
-  architecture_ = absl::StrCat("sm_", properties.major, properties.minor);
+  compute_capability_ = 10 * properties.major + properties.minor;
+  architecture_ = absl::StrCat("sm_", compute_capability_);
   l2_bytes_ = properties.l2CacheSize;
   context_.num_sms = properties.multiProcessorCount;
   LASTFLOP_ASSIGN_OR_RETURN(context_.stream, Stream::Create());
@@ -150,7 +152,10 @@ CudaStepInputs CudaBackend::InputsOf(const Plan& plan, const Point& point, int r
           .shard = options_.shard || options_.experts_only,
           .layers_kept = layers_kept,
           .experts_only = options_.experts_only,
-          .data = data()};
+          .data = data(),
+          .plugins = options_.plugins,
+          .device_index = options_.device_index,
+          .compute_capability = compute_capability_};
 }
 
 absl::Status CudaBackend::CheckPlan(const Plan& plan, const Point& point, const Gang& gang) const {
@@ -169,7 +174,8 @@ absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const 
   LASTFLOP_ASSIGN_OR_RETURN(
       const CudaStepMemory memory,
       MemoryOf(InputsOf(plan, point, /*rank=*/0, options_.layers_kept), context_.num_sms));
-  const double beside = memory.own_bytes + memory.workspace_bytes + PeerBytesOf(plan);
+  const double beside =
+      memory.own_bytes + memory.workspace_bytes + memory.plugin_bytes + PeerBytesOf(plan);
   const MemoryFit fit =
       FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_ - beside);
   if (fit.fits()) {
@@ -179,9 +185,10 @@ absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const 
       fit.devices_needed > 0 ? absl::StrCat("it would fit at parallel.tensor=", fit.devices_needed)
                              : "no tensor degree makes it fit";
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "a rank %s beside %.2f GiB of routes, kernels' workspace and peer memory; %s, and "
+      "a rank %s beside %.2f GiB of routes, kernels' workspace%s and peer memory; %s, and "
       "model.layers keeps fewer layers",
-      fit.Describe(), beside / kBytesPerGib, advice));
+      fit.Describe(), beside / kBytesPerGib,
+      memory.plugin_bytes > 0 ? ", what a plugin lays out" : "", advice));
 }
 
 double CudaBackend::PeerBytesOf(const Plan& plan) const {
@@ -392,6 +399,9 @@ std::map<std::string, std::string> CudaBackend::Environment() {
       {"l2_mib", absl::StrFormat("%.1f", static_cast<double>(l2_bytes_) / 1024 / 1024)},
       {"memory_gib_of_rank", absl::StrFormat("%.1f", byte_budget_ / kBytesPerGib)},
       {"data", options_.measure.zeros ? "zeros" : "random"}};
+  if (options_.plugins != nullptr) {
+    environment.merge(options_.plugins->Environment());
+  }
   if (context_.nccl != nullptr) {
     environment["nccl"] = absl::StrCat(context_.nccl->version());
   }

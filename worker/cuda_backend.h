@@ -58,6 +58,7 @@ class CudaBackend final : public Backend {
   std::string device_name_;
   std::string uuid_;
   std::string architecture_;
+  int compute_capability_ = 0;
   int64_t l2_bytes_ = 0;
   double byte_budget_ = 0;
   int64_t layers_kept_ = 0;  // Of the current attempt.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/cuda/panel.h"
 #include "kernels/rope/rope.h"
+#include "worker/cuda_plugin.h"
 #include "worker/cuda_run_op.h"
 #include "worker/cuda_weights.h"
 
@@ -186,7 +188,13 @@ absl::StatusOr<OpCheck> CudaMirror::Check(size_t index, uint64_t sample_seed) {
                         AllReduceAlgorithm::kOneShot)
             .status());
   }
-  return CheckCpuOp(host_, host_.ops[index], sample_seed, /*after_op=*/nullptr);
+  trespass_.reset();
+  LASTFLOP_ASSIGN_OR_RETURN(OpCheck check,
+                            CheckCpuOp(host_, host_.ops[index], sample_seed, /*after_op=*/nullptr));
+  if (trespass_.has_value()) {
+    check = {.error = std::numeric_limits<double>::infinity(), .tolerance = 0, .what = *trespass_};
+  }
+  return check;
 }
 
 absl::Status CudaMirror::Copy(void* host, void* device, size_t bytes, bool to_device) {
@@ -233,78 +241,6 @@ absl::Status CudaMirror::CopyPairs(bool to_device) {
   LASTFLOP_RETURN_IF_ERROR(copy(list.token, device_.pairs.token));
   LASTFLOP_RETURN_IF_ERROR(copy(list.weight, device_.pairs.weight));
   return copy(list.pair_of, device_.pairs.pair_of);
-}
-
-// Who came: the tokens with an expert of this rank, in order of the batch.
-absl::Status CudaMirror::FetchReceived(int moe_index) {
-  const CudaRouting& routing = device_.expert_routing(moe_index);
-  const auto top_k = static_cast<size_t>(device_.model.top_k);
-  const auto num_tokens = static_cast<size_t>(device_.num_expert_tokens());
-  std::vector<int32_t> ids(num_tokens * top_k);
-  std::vector<float> weights(ids.size());
-  LASTFLOP_RETURN_IF_ERROR(
-      Copy(ids.data(), routing.expert_ids, ids.size() * sizeof(int32_t), false));
-  LASTFLOP_RETURN_IF_ERROR(
-      Copy(weights.data(), routing.weights, weights.size() * sizeof(float), false));
-  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
-  const Layout& layout = device_.layout;
-  received_rows_.clear();
-  for (size_t token = 0; token < num_tokens; ++token) {
-    const int32_t* const of_token = ids.data() + token * top_k;
-    const bool is_here = std::any_of(of_token, of_token + top_k, [&](int32_t id) {
-      return id >= layout.first_expert && id < layout.first_expert + layout.num_local_experts;
-    });
-    if (is_here) {
-      const size_t to = received_rows_.size() * top_k;
-      std::copy_n(of_token, top_k, host_.received_ids.data() + to);
-      std::copy_n(weights.data() + token * top_k, top_k, host_.received_weights.data() + to);
-      received_rows_.push_back(static_cast<int32_t>(token));
-    }
-  }
-  host_.num_received = static_cast<int64_t>(received_rows_.size());
-  return absl::OkStatus();
-}
-
-absl::Status CudaMirror::FetchReceivedRows(Tensor tensor) {
-  const DeviceBuffer& from = *device_.tensors.at(tensor);
-  std::vector<std::byte> all(from.bytes());
-  LASTFLOP_RETURN_IF_ERROR(Copy(all.data(), from.data(), all.size(), false));
-  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
-  const auto row_bytes = static_cast<size_t>(device_.model.hidden_size) * sizeof(Bf16);
-  std::byte* to = host_.tensors.at(tensor).data();
-  for (const int32_t row : received_rows_) {
-    std::copy_n(all.data() + static_cast<size_t>(row) * row_bytes, row_bytes, to);
-    to += row_bytes;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CudaMirror::FetchReceivedPairs() {
-  const PairList list = host_.pairs->list();
-  std::vector<int32_t> token(list.token.size());
-  std::vector<int32_t> pair_of(list.pair_of.size());
-  const auto copy = [&](auto&& values, const void* device) {
-    return Copy(values.data(), const_cast<void*>(device), values.size() * sizeof(values[0]), false);
-  };
-  LASTFLOP_RETURN_IF_ERROR(copy(list.offsets, device_.pairs.offsets));
-  LASTFLOP_RETURN_IF_ERROR(copy(list.weight, device_.pairs.weight));
-  LASTFLOP_RETURN_IF_ERROR(copy(token, device_.pairs.token));
-  LASTFLOP_RETURN_IF_ERROR(copy(pair_of, device_.pairs.pair_of));
-  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
-  std::vector<int32_t> place_of(static_cast<size_t>(device_.num_expert_tokens()), -1);
-  for (size_t i = 0; i < received_rows_.size(); ++i) {
-    place_of[static_cast<size_t>(received_rows_[i])] = static_cast<int32_t>(i);
-  }
-  for (size_t pair = 0; pair < token.size(); ++pair) {  // Past the last pair they are anything.
-    const auto row = static_cast<size_t>(token[pair]);
-    list.token[pair] = row < place_of.size() ? place_of[row] : -1;
-  }
-  const auto top_k = static_cast<size_t>(device_.model.top_k);
-  for (size_t i = 0; i < received_rows_.size(); ++i) {
-    std::copy_n(pair_of.data() + static_cast<size_t>(received_rows_[i]) * top_k, top_k,
-                list.pair_of.data() + i * top_k);
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CudaMirror::CopyRouting(int moe_index, bool to_device) {
@@ -405,7 +341,13 @@ absl::Status CudaMirror::RunOnDevice(CpuOp& op) {
     return absl::OkStatus();
   }
   LASTFLOP_RETURN_IF_ERROR(Upload(index));
-  LASTFLOP_RETURN_IF_ERROR(RunCudaOp(device_, device_.ops[index], context_));
+  if (device_.ops[index].plugin != nullptr) {
+    LASTFLOP_ASSIGN_OR_RETURN(trespass_,
+                              RunGuardedCudaPlugin(device_, device_.ops[index], context_));
+    fresh_.erase(op.op->in);  // Read again, to see whether it is as it was.
+  } else {
+    LASTFLOP_RETURN_IF_ERROR(RunCudaOp(device_, device_.ops[index], context_));
+  }
   if (IsDispatch(*op.op)) {
     LASTFLOP_RETURN_IF_ERROR(FetchReceived(op.moe_index));
   }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,6 +52,7 @@ class CudaMirror {
   absl::Status CopyRouting(int moe_index, bool to_device);
   // Data attention: the device keeps a received token in the row of its place in the batch, the
   // host one after the other.
+  // worker/cuda_mirror_received.cc
   absl::Status FetchReceived(int moe_index);
   absl::Status FetchReceivedRows(Tensor tensor);
   absl::Status FetchReceivedPairs();
@@ -62,8 +65,9 @@ class CudaMirror {
   CudaStep& device_;
   CudaContext& context_;
   CpuStep host_;
-  std::set<Tensor> fresh_;              // Activations that are here as they are on the device.
-  std::vector<int32_t> received_rows_;  // On the device, of the tokens that are here.
+  std::set<Tensor> fresh_;               // Activations that are here as they are on the device.
+  std::vector<int32_t> received_rows_;   // On the device, of the tokens that are here.
+  std::optional<std::string> trespass_;  // Of the plugin op that is checked.
 };
 
 }  // namespace lastflop

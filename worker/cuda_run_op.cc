@@ -21,7 +21,9 @@
 #include "kernels/router/router_cuda.h"
 #include "kernels/sample/sample_cuda.h"
 #include "kernels/swiglu/swiglu_cuda.h"
+#include "worker/cuda_plugin.h"
 #include "worker/cuda_weights.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -162,6 +164,9 @@ class OpRun {
   }
 
   absl::Status operator()(const FusedMoeShape& s) {
+    if (IsPluginOp(op_)) {
+      return RunCudaPlugin(step_, cuda_op_, stream_);
+    }
     const CudaRouting& routing = step_.expert_routing(cuda_op_.moe_index);
     return LaunchFusedMoeCuda(s,
                               {.gate_up = cuda_op_.expert_panels(),

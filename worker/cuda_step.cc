@@ -23,10 +23,12 @@
 #include "step/make_step.h"
 #include "step/tensors.h"
 #include "worker/cpu_step.h"
+#include "worker/cuda_plugin.h"
 #include "worker/cuda_step_memory.h"
 #include "worker/cuda_weights.h"
 #include "worker/draw_memory.h"
 #include "worker/kv_place.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -162,6 +164,12 @@ class OpLoader {
   absl::Status LoadShape(const CombineShape& /*shape*/) { return absl::OkStatus(); }
 
   absl::Status LoadShape(const FusedMoeShape& shape) {
+    if (IsPluginOp(*op_)) {
+      LASTFLOP_RETURN_IF_ERROR(
+          LoadCudaPlugin(inputs_, step_, store_, context_.stream.get(), *cuda_op_));
+      Need(cuda_op_->plugin->needs().workspace_bytes + static_cast<int64_t>(kPluginGuardBytes));
+      return absl::OkStatus();
+    }
     LASTFLOP_RETURN_IF_ERROR(CheckFusedMoeCuda(shape, {}));
     fused_workspace_bytes_ = std::max(fused_workspace_bytes_, FusedMoeCudaWorkspaceBytes(shape));
     LASTFLOP_RETURN_IF_ERROR(
@@ -308,7 +316,7 @@ absl::Status AllocateTensors(CudaStep& step, CudaBufferStore& store, cudaStream_
       continue;
     }
     // Both arms have their draw at the same time, and its tokens.
-    const auto size = static_cast<size_t>(bytes);
+    const auto size = static_cast<size_t>(bytes + ScratchGuardBytes(tensor));
     if (tensor == Tensor::kTokenIds) {
       LASTFLOP_ASSIGN_OR_RETURN(DeviceBuffer own, Zeroed(size, stream));
       step.tensors[tensor] = std::make_shared<DeviceBuffer>(std::move(own));

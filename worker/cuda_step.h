@@ -20,10 +20,12 @@
 #include "kernels/attention/kv_cache_cuda.h"
 #include "kernels/grouped_gemm/grouped_gemm_cuda.h"
 #include "kernels/permute/permute_cuda.h"
+#include "plugin/lastflop_plugin.h"
 #include "step/layout.h"
 #include "step/op.h"
 #include "worker/buffer_store.h"
 #include "worker/cuda_dense_pairs.h"
+#include "worker/plugin_host.h"
 #include "worker/weight_place.h"
 
 namespace lastflop {
@@ -67,6 +69,12 @@ struct CudaOp {
   PinnedRange down_pinned;
   bool reduces_first = false;  // A norm that does the all-reduce before it as well.
 
+  // Of a plugin op: the plugin, which all layers share, and what it reads: `weights` and
+  // `down_weights` as checkpoints store them, or its own layout of both (prepared).
+  std::shared_ptr<PluginMoe> plugin;
+  lastflop_moe_weights plugin_weights{};
+  CudaBufferStore::Shared prepared;
+
   DeviceKvCache kv() const;
   // Of expert ops: the panels that they read.
   const std::byte* expert_panels() const { return (copies ? copies : weights)->data(); }
@@ -100,6 +108,7 @@ struct CudaStep {
   // no difference between them: activations (but for kRouting and kPairs), workspace, pairs.
   std::map<Tensor, CudaBufferStore::Shared> tensors;
   CudaBufferStore::Shared workspace;  // For the kernel that runs: any content.
+  std::shared_ptr<PluginMoe> plugin;  // Of moe.kernel=plugin:NAME, else null.
   DeviceBuffer fused_workspace;       // Of fused MoE: zero when it is made.
   DeviceBuffer rope_table;
   CudaBufferStore::Shared pairs_memory;
@@ -155,6 +164,10 @@ struct CudaStepInputs {
   int64_t layers_kept = 0;
   bool experts_only = false;
   WeightData data;
+  // Of moe.kernel=plugin:NAME.
+  PluginHost* plugins = nullptr;  // Null: none are offered.
+  int device_index = 0;           // The current one.
+  int compute_capability = 0;     // 90 for sm_90.
 };
 
 // Makes the ops of inputs.rank with weights and buffers; a rank that the plan does not use gets an

@@ -1,6 +1,7 @@
 #include "worker/cuda_step_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,32 @@
 #include "step/layout.h"
 #include "step/make_step.h"
 #include "step/tensors.h"
+#include "worker/cpu_step.h"
+#include "worker/cuda_plugin.h"
 #include "worker/draw_memory.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
+namespace {
+
+// The weights of a plugin op; `of_op` is that of all of its layers, asked for once.
+absl::Status AddPlugin(const CudaStepInputs& inputs, const Layout& layout, const Op& op,
+                       std::optional<CudaPluginMemory>& of_op, CudaStepMemory& memory) {
+  if (!of_op.has_value()) {
+    LASTFLOP_ASSIGN_OR_RETURN(of_op, MemoryOfCudaPlugin(inputs, layout, op));
+    memory.shared[absl::StrCat("weights that plugin:", inputs.plan.moe.plugin, " lays out")] =
+        of_op->passing_bytes;
+    memory.plugin_bytes += of_op->passing_bytes;
+  }
+  memory.shared[absl::StrCat("weights of plugin:", inputs.plan.moe.plugin, " layer ", op.layer,
+                             " slices ", layout.expert_groups, "/", layout.expert_slices, " ",
+                             ToWord(ExpertStorage(inputs.model, inputs.plan).format))] =
+      of_op->weight_bytes;
+  memory.plugin_bytes += std::max(0.0, of_op->weight_bytes - WeightMemoryBytes(op));
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 std::string ScratchKey(absl::string_view name, int64_t bytes) {
   return absl::StrCat("scratch ", name, " bytes ", bytes);
@@ -28,6 +52,12 @@ std::string ScratchName(Tensor tensor) {
 bool IsKeptElsewhere(Tensor tensor) {
   return tensor == Tensor::kRouting || tensor == Tensor::kPairs ||
          tensor == Tensor::kDequantGateUp || tensor == Tensor::kDequantDown;
+}
+
+int64_t ScratchGuardBytes(Tensor tensor) {
+  return tensor == Tensor::kHidden || tensor == Tensor::kExpertSum
+             ? static_cast<int64_t>(kPluginGuardBytes)
+             : 0;
 }
 
 int64_t WorkspaceBytesOf(const OpShape& shape, int64_t num_expert_tokens, int num_sms) {
@@ -72,10 +102,16 @@ absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sm
   const int64_t expert_tokens = NumExpertTokens(inputs.plan, inputs.point, layout, step);
   int64_t workspace = 0;
   int64_t fused_workspace = 0;
+  std::optional<CudaPluginMemory> of_plugin;
   // Every weight and cache once, by what it is: the sizes are those of step/tensors.h, which the
   // fit check uses.
   for (const Op& op : step.ops) {
     workspace = std::max(workspace, WorkspaceBytesOf(op.shape, expert_tokens, num_sms));
+    if (IsPluginOp(op)) {
+      LASTFLOP_RETURN_IF_ERROR(AddPlugin(inputs, layout, op, of_plugin, memory));
+      workspace = std::max(workspace, of_plugin->workspace_bytes);
+      continue;
+    }
     if (const auto* fused = std::get_if<FusedMoeShape>(&op.shape)) {
       fused_workspace = std::max(fused_workspace, FusedMoeCudaWorkspaceBytes(*fused));
     }
@@ -108,7 +144,8 @@ absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sm
       buffers[absl::StrCat("copies ", static_cast<int>(tensor), " bytes ", bytes)] =
           static_cast<double>(bytes);
     } else if (!IsKeptElsewhere(tensor)) {
-      buffers[ScratchKey(ScratchName(tensor), bytes)] = static_cast<double>(bytes);
+      const int64_t size = bytes + ScratchGuardBytes(tensor);
+      buffers[ScratchKey(ScratchName(tensor), size)] = static_cast<double>(size);
     }
   }
   memory.workspace_bytes = static_cast<double>(workspace);

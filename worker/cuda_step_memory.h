@@ -22,10 +22,13 @@ struct CudaStepMemory {
   std::map<std::string, double> shared;
   double own_bytes = 0;  // Beside the store: what is a draw's, and the fused kernel's workspace.
   double workspace_bytes = 0;  // In `shared`: what one kernel at a time works in.
+  // In `shared`: what a plugin's weights take beyond WeightMemoryBytes().
+  double plugin_bytes = 0;
 };
 
 // Of the step that LoadCudaStep makes on a device with so many SMs. Not counted: tables of rope and
-// of popularity, pairs of fp8 dense layers, the room of NCCL's combine.
+// of popularity, pairs of fp8 dense layers, the room of NCCL's combine. Of a plugin op errors are
+// those of MemoryOfCudaPlugin().
 absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms);
 
 // Names in the store: of scratch, and of an activation's scratch.
@@ -35,6 +38,10 @@ std::string ScratchName(Tensor tensor);
 // Of these the step has no tensor of its own: routes are a draw's, pairs lie in scratch, copies of
 // experts in the store.
 bool IsKeptElsewhere(Tensor tensor);
+
+// Behind the values of an activation: what a plugin may write has a guard, under any plan, so that
+// arms share it.
+int64_t ScratchGuardBytes(Tensor tensor);
 
 // Room that the kernel of an op works in; of NCCL's combine it is not here (SplitOf has it).
 int64_t WorkspaceBytesOf(const OpShape& shape, int64_t num_expert_tokens, int num_sms);

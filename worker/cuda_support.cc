@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "kernels/cuda/panel.h"
 #include "step/layout.h"
+#include "worker/plugin_support.h"
 
 namespace lastflop {
 namespace {
@@ -53,17 +54,18 @@ absl::Status CheckParallel(const Plan& plan) {
 
 absl::Status CheckMoe(const Plan& plan) {
   const Plan::Moe& moe = plan.moe;
+  if (moe.kernel == MoeKernel::kPlugin) {
+    LASTFLOP_RETURN_IF_ERROR(CheckPluginFields(moe));
+  }
   const bool has_fp8_rows = moe.activations == ActivationFormat::kFp8 &&
                             moe.kernel == MoeKernel::kGrouped && moe.dequant == Dequant::kFused;
   if (moe.activations != ActivationFormat::kBf16 && !has_fp8_rows) {
     return Unsupported("moe.activations", ToWord(moe.activations),
                        "multiplies bf16 activations, and fp8 ones in its grouped kernel");
   }
-  if (moe.kernel != MoeKernel::kGrouped && moe.kernel != MoeKernel::kFused) {
-    return Unsupported("moe.kernel",
-                       moe.kernel == MoeKernel::kPlugin ? absl::StrCat("plugin:", moe.plugin)
-                                                        : std::string(ToWord(moe.kernel)),
-                       "has grouped and fused kernels");
+  if (moe.kernel != MoeKernel::kGrouped && moe.kernel != MoeKernel::kFused &&
+      moe.kernel != MoeKernel::kPlugin) {
+    return Unsupported("moe.kernel", ToWord(moe.kernel), "has grouped and fused kernels");
   }
   if (moe.kernel == MoeKernel::kFused && moe.group_m > 0) {
     return Unsupported("moe.group_m", absl::StrCat(moe.group_m),

@@ -16,6 +16,8 @@ class PluginFunctions {
 
   virtual std::string title() const = 0;
   virtual bool has_prepare() const = 0;
+  // Whether calls may have memory of a device, which a process of its own does not see.
+  virtual bool takes_device_memory() const = 0;
   virtual int32_t Query(const lastflop_moe_problem& problem, lastflop_moe_needs& needs,
                         char* reason, size_t reason_bytes) = 0;
   virtual int32_t Create(const lastflop_moe_problem& problem, void*& state, char* reason,
@@ -37,6 +39,7 @@ class NativePluginFunctions final : public PluginFunctions {
 
   std::string title() const override { return title_; }
   bool has_prepare() const override { return table_.prepare != nullptr; }
+  bool takes_device_memory() const override { return true; }
   int32_t Query(const lastflop_moe_problem& problem, lastflop_moe_needs& needs, char* reason,
                 size_t reason_bytes) override {
     return table_.query(&problem, &needs, reason, reason_bytes);

@@ -185,16 +185,23 @@ PluginMoe::PluginMoe(const Plugin& plugin, const lastflop_moe_problem& problem,
   }
 }
 
+absl::StatusOr<lastflop_moe_needs> PluginMoe::QueryNeeds(const Plugin& plugin,
+                                                         const lastflop_moe_problem& problem) {
+  lastflop_moe_needs needs{};
+  LASTFLOP_RETURN_IF_ERROR(
+      CallPlugin(plugin, absl::StrCat("plugin:", plugin.name, " in query()"),
+                 absl::StatusCode::kUnimplemented, [&](char* reason, size_t reason_bytes) {
+                   return plugin.functions->Query(problem, needs, reason, reason_bytes);
+                 }));
+  LASTFLOP_RETURN_IF_ERROR(CheckNeeds(plugin, needs));
+  return needs;
+}
+
 absl::StatusOr<std::unique_ptr<PluginMoe>> PluginMoe::Create(const Plugin& plugin,
                                                              const lastflop_moe_problem& problem,
                                                              PluginParallelFor parallel_for) {
   std::unique_ptr<PluginMoe> made(new PluginMoe(plugin, problem, std::move(parallel_for)));
-  LASTFLOP_RETURN_IF_ERROR(CallPlugin(
-      plugin, absl::StrCat("plugin:", plugin.name, " in query()"), absl::StatusCode::kUnimplemented,
-      [&](char* reason, size_t reason_bytes) {
-        return plugin.functions->Query(made->problem_, made->needs_, reason, reason_bytes);
-      }));
-  LASTFLOP_RETURN_IF_ERROR(CheckNeeds(plugin, made->needs_));
+  LASTFLOP_ASSIGN_OR_RETURN(made->needs_, QueryNeeds(plugin, problem));
   LASTFLOP_RETURN_IF_ERROR(CallPlugin(
       plugin, absl::StrCat("plugin:", plugin.name, " in create()"), absl::StatusCode::kInternal,
       [&](char* reason, size_t reason_bytes) {

@@ -62,8 +62,12 @@ class PluginHost {
 // A plugin made ready for one problem. Not thread-safe.
 class PluginMoe {
  public:
-  // Unimplemented: the plugin cannot run the problem, with its reason. InvalidArgument: it asks for
-  // what cannot be. `plugin` outlives this; `parallel_for` is null on CUDA.
+  // What the plugin needs for a problem. Unimplemented: it cannot run the problem, with its reason.
+  // InvalidArgument: it asks for what cannot be.
+  static absl::StatusOr<lastflop_moe_needs> QueryNeeds(const Plugin& plugin,
+                                                       const lastflop_moe_problem& problem);
+  // Errors as QueryNeeds(), and Internal: what create() says.
+  // `plugin` outlives this; `parallel_for` is null on CUDA.
   static absl::StatusOr<std::unique_ptr<PluginMoe>> Create(const Plugin& plugin,
                                                            const lastflop_moe_problem& problem,
                                                            PluginParallelFor parallel_for);

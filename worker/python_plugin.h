@@ -31,6 +31,7 @@ class PythonPlugin final : public PluginFunctions {
 
   std::string title() const override { return title_; }
   bool has_prepare() const override { return true; }
+  bool takes_device_memory() const override { return false; }
   int32_t Query(const lastflop_moe_problem& problem, lastflop_moe_needs& needs, char* reason,
                 size_t reason_bytes) override;
   int32_t Create(const lastflop_moe_problem& problem, void*& state, char* reason,

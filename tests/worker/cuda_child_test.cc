@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +23,7 @@
 #include "kernels/cuda/read_probe_cuda.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
+#include "tests/worker/plugin_files.h"
 #include "worker/child_service.h"
 #include "worker/lease_runner.h"
 
@@ -88,13 +91,14 @@ Campaign SomeCampaign() {
 // A worker's lease runner, waited for.
 class Worker {
  public:
-  explicit Worker(std::string launch_key, std::map<std::string, std::string> env = {})
+  explicit Worker(std::string launch_key, std::map<std::string, std::string> env = {},
+                  PluginOptions plugins = {})
       : campaign_(SomeCampaign()),
         launch_{.launch_key = std::move(launch_key),
                 .campaign_id = "c1",
                 .data_seed = 11,
                 .env = std::move(env)},
-        runner_("cuda:0", PluginOptions{},
+        runner_("cuda:0", std::move(plugins),
                 {.started = [](const std::string&) {},
                  .progress = [this](const std::string& id, const std::string& stage, int64_t,
                                     double) { Progress(id, stage); },
@@ -112,6 +116,12 @@ class Worker {
   }
 
   const Plan& baseline() const { return campaign_.baseline; }
+  Plan WithPlugin(const std::string& name) const {
+    Plan plan = campaign_.baseline;
+    plan.moe.kernel = MoeKernel::kPlugin;
+    plan.moe.plugin = name;
+    return plan;
+  }
   Plan Pinned() const {
     Plan plan = campaign_.baseline;
     plan.moe.l2_pin = L2Pin{.share = 0.75};
@@ -202,6 +212,40 @@ TEST(CudaChildTest, AFaultingChildFailsItsTrialAloneAndTheNextOneRunsAsBefore) {
   EXPECT_NE(faulting.failure->message.find("cudaErrorIllegalAddress"), std::string::npos)
       << faulting.failure->message;
   const AttemptResult after = worker.Run("after", worker.baseline());
+  ExpectFine(after);
+  EXPECT_NEAR(MedianBaselineMicros(after) / MedianBaselineMicros(before), 1, 0.1);
+}
+
+TEST(CudaChildTest, APluginThatBreaksTheDeviceOrTheProcessFailsItsTrialAlone) {
+  LASTFLOP_NEED_GPU();
+  Worker worker(
+      "plugins", {},
+      {.files = FilesOf({"moe_cuda", "faulty_cuda_async", "faulty_cuda_crash", "faulty_cuda_hang"}),
+       .call_limit = std::chrono::seconds(4)});
+  const AttemptResult before = worker.Run("before", worker.WithPlugin("moe_cuda"));
+  ExpectFine(before);
+  EXPECT_NE(before.effective_note.find("plugin:moe_cuda is moe_cuda 1.0"), std::string::npos)
+      << before.effective_note;
+  const AttemptResult fault = worker.Run("fault", worker.WithPlugin("faulty_cuda_async"));
+  ASSERT_TRUE(fault.failure.has_value());
+  EXPECT_EQ(fault.failure->kind, FailureKind::kDeviceFault) << fault.failure->message;
+  EXPECT_NE(fault.failure->message.find("plugin:faulty_cuda_async in what run() enqueued"),
+            std::string::npos)
+      << fault.failure->message;
+  EXPECT_NE(fault.failure->message.find("cudaErrorIllegalAddress"), std::string::npos)
+      << fault.failure->message;
+  ExpectFine(worker.Run("between", worker.WithPlugin("moe_cuda")));
+  const AttemptResult crash = worker.Run("crash", worker.WithPlugin("faulty_cuda_crash"));
+  ASSERT_TRUE(crash.failure.has_value());
+  EXPECT_NE(crash.failure->message.find("plugin:faulty_cuda_crash in run()"), std::string::npos)
+      << crash.failure->message;
+  const AttemptResult hang = worker.Run("hang", worker.WithPlugin("faulty_cuda_hang"));
+  ASSERT_TRUE(hang.failure.has_value());
+  EXPECT_NE(hang.failure->message.find(
+                "no return after 4.0 s, plugin:faulty_cuda_hang in what run() enqueued"),
+            std::string::npos)
+      << hang.failure->message;
+  const AttemptResult after = worker.Run("after", worker.WithPlugin("moe_cuda"));
   ExpectFine(after);
   EXPECT_NEAR(MedianBaselineMicros(after) / MedianBaselineMicros(before), 1, 0.1);
 }
