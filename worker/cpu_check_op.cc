@@ -47,6 +47,11 @@ std::vector<int64_t> SampleIndices(int64_t count, int64_t most, uint64_t seed) {
   return indices;
 }
 
+uint64_t SeedOfTurn(uint64_t random, uint64_t num_layers, uint64_t turn) {
+  // Small enough that nothing wraps, which would change what is left over.
+  return random % (uint64_t{1} << 62) / num_layers * num_layers + turn % num_layers;
+}
+
 absl::StatusOr<OpCheck> CheckCpuOp(CpuStep& step, CpuOp& op, uint64_t sample_seed,
                                    const AfterOp& after_op) {
   return std::visit(CpuOpChecker(step, op, sample_seed, after_op), op.op->shape);

@@ -32,4 +32,8 @@ using AfterOp = std::function<void(const Op& op, std::span<std::byte> out)>;
 absl::StatusOr<OpCheck> CheckCpuOp(CpuStep& step, CpuOp& op, uint64_t sample_seed,
                                    const AfterOp& after_op);
 
+// A sample seed from `random` with which, of `num_layers` MoE layers, that of moe_index `turn`
+// (modulo num_layers) has its fused op compared in full.
+uint64_t SeedOfTurn(uint64_t random, uint64_t num_layers, uint64_t turn);
+
 }  // namespace lastflop

@@ -6,6 +6,7 @@
 #include "common/relative_distance.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/compare_cuda.h"
+#include "worker/cpu_check_op.h"
 #include "worker/cuda_arm.h"
 #include "worker/cuda_run_op.h"
 
@@ -68,9 +69,8 @@ absl::StatusOr<CheckResult> CudaArm::Check(int64_t draw) {
         static_cast<uint64_t>(std::max(0, step_->ops[i].moe_index)) + (is_compared ? 0 : 1);
     const auto num_layers = static_cast<uint64_t>(std::max(1, step_->num_moe_layers()));
     const uint64_t random = CounterRandom(static_cast<uint64_t>(draw), kSampleStream, i / 64);
-    LASTFLOP_ASSIGN_OR_RETURN(
-        const OpCheck check,
-        mirror_->Check(i, random / num_layers * num_layers % (uint64_t{1} << 62) + in_turn));
+    LASTFLOP_ASSIGN_OR_RETURN(const OpCheck check,
+                              mirror_->Check(i, SeedOfTurn(random, num_layers, in_turn)));
     if (worst.ok() && (worst_op == nullptr || check.share() > worst.share())) {
       worst = check;
       worst_op = &op;

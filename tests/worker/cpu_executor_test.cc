@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/cpu_gang.h"
+#include "worker/cpu_check_op.h"
 
 namespace lastflop {
 namespace {
@@ -243,6 +244,18 @@ TEST(CpuExecutorTest, NamesTheOpWhoseOutputIsWrong) {
       }
     });
     EXPECT_GE(names.size(), 12U);
+  }
+}
+
+TEST(CpuExecutorTest, ASeedOfATurnChoosesItsLayerHoweverManyThereAre) {
+  for (const uint64_t num_layers : {uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{60}}) {
+    for (const uint64_t random :
+         {uint64_t{0}, uint64_t{1} << 62, uint64_t{3} << 62, ~uint64_t{0}, uint64_t{12345}}) {
+      for (const uint64_t turn : {uint64_t{0}, num_layers / 2, num_layers - 1, num_layers}) {
+        EXPECT_EQ(SeedOfTurn(random, num_layers, turn) % num_layers, turn % num_layers)
+            << random << " of " << num_layers;
+      }
+    }
   }
 }
 
