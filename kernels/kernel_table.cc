@@ -24,6 +24,8 @@ constexpr KernelInfo kKernels[] = {
     {"router", "router.top_k", "cpu cuda", "", "moe.expert_activation",
      "scores to experts and weights"},
     {"permute", "moe.permute", "cpu cuda", "", "", "groups (token, expert) pairs by local expert"},
+    {"pad_rows", "moe.pad", "cuda", "", "moe.kernel",
+     "copies tokens to the padded rows of their experts, whose products are one cuBLASLt batch"},
     {"dequant", "moe.dequant_gate_up moe.dequant_down", "cpu cuda", "int4_g32 int4_g128",
      "moe.dequant", "writes touched experts' weights as bf16"},
     {"grouped_gemm", "moe.gate_up moe.down", "cpu cuda",

@@ -1,3 +1,4 @@
+#include "step/padded_experts.h"
 #include "step/step_builder.h"
 
 namespace lastflop {
@@ -60,6 +61,8 @@ void StepBuilder::AddPermutedExperts() {
   AddSeparateDequant();
   if (plan_.moe.kernel == MoeKernel::kFused) {
     AddFusedExperts();
+  } else if (plan_.moe.kernel == MoeKernel::kCublaslt) {
+    AddPaddedExperts();
   } else {
     AddGroupedExperts();
   }
@@ -187,6 +190,55 @@ void StepBuilder::AddGroupedExperts() {
                    .top_k = model_.top_k,
                    .hidden_size = model_.hidden_size,
                    .add_shared = model_.shared_intermediate_size > 0 && !layout_.data_attention},
+      {.in = Tensor::kExpertOut,
+       .in2 = Tensor::kPairs,
+       .out = layout_.data_attention ? Tensor::kExpertSum : Tensor::kHidden});
+}
+
+void StepBuilder::AddPaddedExperts() {
+  const int64_t rows = PaddedRows(expert_tokens_);
+  const int64_t intermediate = model_.moe_intermediate_size / layout_.expert_slices;
+  Add("moe.pad", OpCategory::kMoe,
+      PadShape{.num_tokens = expert_tokens_,
+               .top_k = model_.top_k,
+               .num_local_experts = layout_.num_local_experts,
+               .padded_rows = rows,
+               .hidden_size = model_.hidden_size},
+      {.in = layout_.data_attention ? Tensor::kExpertInput : Tensor::kNormed,
+       .in2 = Tensor::kPairs,
+       .out = Tensor::kExpertPadded});
+  ExpertGemmShape gemm{.num_tokens = expert_tokens_,
+                       .top_k = model_.top_k,
+                       .num_local_experts = layout_.num_local_experts,
+                       .out_features = 2 * intermediate,
+                       .in_features = model_.hidden_size,
+                       .storage = ExpertStorage(model_, plan_),
+                       .activations = plan_.moe.activations,
+                       .padded_rows = rows};
+  Add("moe.gate_up", OpCategory::kMoe, gemm,
+      {.in = Tensor::kExpertPadded,
+       .in2 = Tensor::kPairs,
+       .out = Tensor::kExpertGateUp,
+       .weight = Weight::kExpertGateUp});
+  Add("moe.swiglu", OpCategory::kMoe,
+      ActivationShape{.rows = layout_.num_local_experts * rows,
+                      .intermediate_size = intermediate,
+                      .rows_are_pairs = true,
+                      .is_padded = true},
+      {.in = Tensor::kExpertGateUp, .in2 = Tensor::kPairs, .out = Tensor::kExpertAct});
+  gemm.out_features = model_.hidden_size;
+  gemm.in_features = intermediate;
+  Add("moe.down", OpCategory::kMoe, gemm,
+      {.in = Tensor::kExpertAct,
+       .in2 = Tensor::kPairs,
+       .out = Tensor::kExpertOut,
+       .weight = Weight::kExpertDown});
+  Add("moe.combine", OpCategory::kMoe,
+      CombineShape{.num_tokens = expert_tokens_,
+                   .top_k = model_.top_k,
+                   .hidden_size = model_.hidden_size,
+                   .add_shared = model_.shared_intermediate_size > 0 && !layout_.data_attention,
+                   .is_padded = true},
       {.in = Tensor::kExpertOut,
        .in2 = Tensor::kPairs,
        .out = layout_.data_attention ? Tensor::kExpertSum : Tensor::kHidden});

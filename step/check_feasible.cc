@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "step/layout.h"
 #include "step/make_step.h"
+#include "step/padded_experts.h"
 
 namespace lastflop {
 namespace {
@@ -187,6 +188,7 @@ absl::Status CheckFeasible(const Model& model, const Plan& plan) {
   }
   LASTFLOP_RETURN_IF_ERROR(CheckDegrees(model, plan));
   LASTFLOP_RETURN_IF_ERROR(CheckExperts(model, plan));
+  LASTFLOP_RETURN_IF_ERROR(CheckPaddedExperts(model, plan));
   if (!IsDataAttention(plan)) {
     LASTFLOP_RETURN_IF_ERROR(CheckHeads(model, plan.parallel.tensor));
   }

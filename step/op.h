@@ -23,27 +23,29 @@ struct Work {
 // Activations of a step, as an executor keeps them.
 enum class Tensor {
   kNone,
-  kTokenIds,       // [num_tokens] int32
-  kResidual,       // [num_tokens, hidden]
-  kHidden,         // [num_tokens, hidden] output of a block, added to the residual by the next norm
-  kNormed,         // [num_tokens, hidden]
-  kQkv,            // gqa [num_tokens, (heads + 2 kv_heads) * head_dim]
-  kMlaLatents,     // [num_tokens, q_lora_rank + kv_lora_rank + qk_rope_head_dim]
-  kMlaQuery,       // [num_tokens, heads, qk_nope + qk_rope]
-  kMlaAbsorbed,    // [num_tokens, heads, kv_lora_rank + qk_rope]
-  kMlaLatentOut,   // [num_tokens, heads, kv_lora_rank]
-  kAttentionOut,   // [num_tokens, heads * value width]
-  kFfn,            // [num_tokens, 2 * dense or shared intermediate]
-  kFfnAct,         // [num_tokens, dense or shared intermediate]
-  kSharedOut,      // [num_tokens, hidden]
-  kRouterScores,   // [num_tokens, num_experts] fp32
-  kRouting,        // expert ids and weights [num_tokens, top_k]
-  kPairs,          // permutation: offsets and pair list
-  kExpertInput,    // data attention: tokens received [<= all pairs, hidden]
-  kExpertGateUp,   // [pairs, 2 * moe_intermediate], where SwiGLU is an op of its own
-  kExpertAct,      // [pairs, moe_intermediate]
-  kExpertOut,      // [pairs, hidden]
-  kExpertSum,      // data attention: [tokens received, hidden], weighted sums before the way back
+  kTokenIds,      // [num_tokens] int32
+  kResidual,      // [num_tokens, hidden]
+  kHidden,        // [num_tokens, hidden] output of a block, added to the residual by the next norm
+  kNormed,        // [num_tokens, hidden]
+  kQkv,           // gqa [num_tokens, (heads + 2 kv_heads) * head_dim]
+  kMlaLatents,    // [num_tokens, q_lora_rank + kv_lora_rank + qk_rope_head_dim]
+  kMlaQuery,      // [num_tokens, heads, qk_nope + qk_rope]
+  kMlaAbsorbed,   // [num_tokens, heads, kv_lora_rank + qk_rope]
+  kMlaLatentOut,  // [num_tokens, heads, kv_lora_rank]
+  kAttentionOut,  // [num_tokens, heads * value width]
+  kFfn,           // [num_tokens, 2 * dense or shared intermediate]
+  kFfnAct,        // [num_tokens, dense or shared intermediate]
+  kSharedOut,     // [num_tokens, hidden]
+  kRouterScores,  // [num_tokens, num_experts] fp32
+  kRouting,       // expert ids and weights [num_tokens, top_k]
+  kPairs,         // permutation: offsets and pair list
+  kExpertInput,   // data attention: tokens received [<= all pairs, hidden]
+  kExpertPadded,  // [experts, padded rows, hidden], where the experts' products are one batch: then
+                  // the next three are [experts, padded rows, ...] too
+  kExpertGateUp,  // [pairs, 2 * moe_intermediate], where SwiGLU is an op of its own
+  kExpertAct,     // [pairs, moe_intermediate]
+  kExpertOut,     // [pairs, hidden]
+  kExpertSum,     // data attention: [tokens received, hidden], weighted sums before the way back
   kDequantGateUp,  // bf16 copies of touched experts' weights
   kDequantDown,
   kLogits,  // [num_tokens, vocab_rows] fp32
@@ -79,7 +81,7 @@ enum class Weight {
 };
 
 using OpShape = std::variant<EmbeddingShape, NormShape, GemmShape, HeadGemmShape, RopeShape,
-                             AttentionShape, RouterShape, PermuteShape, ExpertGemmShape,
+                             AttentionShape, RouterShape, PermuteShape, PadShape, ExpertGemmShape,
                              ActivationShape, CombineShape, FusedMoeShape, DequantShape,
                              AllReduceShape, AllToAllShape, StageTransferShape, SampleShape>;
 

@@ -123,10 +123,24 @@ struct PermuteShape {
   bool operator==(const PermuteShape&) const = default;
 };
 
+// Copies every pair's token to its place among the padded rows of its expert, for products that are
+// batched over experts of equally many rows: out[e, i, h] = in[token of pair i of expert e, h], in
+// [num_local_experts, padded_rows, hidden_size]. Rows past an expert's pairs are left as they are.
+struct PadShape {
+  int64_t num_tokens = 0;
+  int64_t top_k = 0;
+  int64_t num_local_experts = 0;
+  int64_t padded_rows = 0;  // Of an expert, the most pairs that it can have.
+  int64_t hidden_size = 0;
+  bool operator==(const PadShape&) const = default;
+};
+
 // Routed experts. gate_up: in is [num_tokens, hidden], out is [pairs, 2 * intermediate], gate rows
 // first; with `swiglu` the kernel applies ActivationShape's formula to the fp32 sums and out is
 // [pairs, intermediate]. down: in is [pairs, intermediate], out is [pairs, hidden]. `pairs` is
-// known on the device only, at most num_tokens * top_k.
+// known on the device only, at most num_tokens * top_k. With padded_rows it is one product of all
+// local experts: `in` and `out` are [num_local_experts, padded_rows, features], of which an
+// expert's pairs are the first rows, and every row of every expert is computed.
 struct ExpertGemmShape {
   int64_t num_tokens = 0;
   int64_t top_k = 0;
@@ -139,6 +153,7 @@ struct ExpertGemmShape {
   ActivationFormat activations = ActivationFormat::kBf16;
   TileOrder tile_order = TileOrder::kRowMajor;
   int64_t group_m = 0;
+  int64_t padded_rows = 0;  // Of an expert; 0: pairs follow each other.
   bool operator==(const ExpertGemmShape&) const = default;
   // Columns of `out`.
   int64_t out_columns() const { return swiglu ? out_features / 2 : out_features; }
@@ -149,6 +164,7 @@ struct ActivationShape {
   int64_t rows = 0;  // Upper bound when the rows are pairs.
   int64_t intermediate_size = 0;
   bool rows_are_pairs = false;  // The real number is the permutation's last offset.
+  bool is_padded = false;       // Pairs lie where PadShape puts them; no other row is computed.
   bool operator==(const ActivationShape&) const = default;
 };
 
@@ -158,6 +174,7 @@ struct CombineShape {
   int64_t top_k = 0;
   int64_t hidden_size = 0;
   bool add_shared = false;
+  bool is_padded = false;  // `in` has pairs where PadShape puts them.
   bool operator==(const CombineShape&) const = default;
 };
 

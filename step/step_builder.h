@@ -63,6 +63,7 @@ class StepBuilder {
   void AddDispatch();
   void AddSeparateDequant();
   void AddGroupedExperts();
+  void AddPaddedExperts();
   void AddFusedExperts();
   void AddPermutedExperts();
   void AddMoe();

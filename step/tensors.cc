@@ -65,7 +65,15 @@ struct NeedsOf {
     return {.in = s.num_tokens * s.top_k * 2 * kWordBytes,
             .out = (s.num_local_experts + 1 + 2 * s.num_tokens * s.top_k) * kWordBytes};
   }
+  TensorNeeds operator()(const PadShape& s) const {
+    return {.in = s.num_tokens * s.hidden_size * kBf16Bytes,
+            .out = s.num_local_experts * s.padded_rows * s.hidden_size * kBf16Bytes};
+  }
   TensorNeeds operator()(const ExpertGemmShape& s) const {
+    if (s.padded_rows > 0) {
+      const int64_t rows = s.num_local_experts * s.padded_rows;
+      return {.in = rows * s.in_features * kBf16Bytes, .out = rows * s.out_columns() * kBf16Bytes};
+    }
     const int64_t pairs = s.num_tokens * s.top_k;
     const int64_t in_rows = s.gather_tokens ? s.num_tokens : pairs;
     return {.in = in_rows * s.in_features * kBf16Bytes,
@@ -76,7 +84,8 @@ struct NeedsOf {
             .out = s.rows * s.intermediate_size * kBf16Bytes};
   }
   TensorNeeds operator()(const CombineShape& s) const {
-    return {.in = s.num_tokens * s.top_k * s.hidden_size * kBf16Bytes,
+    // Of padded rows there are as many as the product before has.
+    return {.in = s.is_padded ? 0 : s.num_tokens * s.top_k * s.hidden_size * kBf16Bytes,
             .out = s.num_tokens * s.hidden_size * kBf16Bytes};
   }
   TensorNeeds operator()(const FusedMoeShape& s) const {

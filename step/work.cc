@@ -99,7 +99,24 @@ struct Pricer {
                                 ToDouble(s.num_local_experts + 1) * kFp32Bytes};
   }
 
+  Work operator()(const PadShape& s) const {
+    const double rows = std::min(load.pairs, ToDouble(s.num_tokens)) + load.pairs;
+    return {.activation_bytes = rows * ToDouble(s.hidden_size) * kBf16Bytes};
+  }
+
+  // All rows of all experts, whatever the routing.
+  static Work PaddedWork(const ExpertGemmShape& s) {
+    const double experts = ToDouble(s.num_local_experts);
+    const double rows = experts * ToDouble(s.padded_rows);
+    return {.flop = 2 * rows * ToDouble(s.out_features) * ToDouble(s.in_features),
+            .weight_bytes = experts * StoredBytes(s.storage, s.out_features, s.in_features),
+            .activation_bytes = rows * ToDouble(s.in_features + s.out_features) * kBf16Bytes};
+  }
+
   Work operator()(const ExpertGemmShape& s) const {
+    if (s.padded_rows > 0) {
+      return PaddedWork(s);
+    }
     const double in_rows =
         s.gather_tokens ? std::min(load.pairs, ToDouble(s.num_tokens)) : load.pairs;
     const double out = load.pairs * ToDouble(s.out_columns());

@@ -97,6 +97,23 @@ CheckedPairs CpuOpChecker::PairsOf(const PairList& pairs, std::span<const int64_
   return result;
 }
 
+// The mirror of a device's padded rows has the pairs one after the other.
+CpuOpChecker::Result CpuOpChecker::operator()(const PadShape& s) {
+  const PairList pairs = step_.pair_list();
+  const std::vector<int64_t> rows = SampleIndices(pairs.num_pairs(), 2 * kMostRows, seed_);
+  const auto out = Out<Bf16>(pairs.num_pairs() * s.hidden_size);
+  Poison(out, rows, s.hidden_size);
+  LASTFLOP_RETURN_IF_ERROR(Run());
+  std::vector<int64_t> tokens;
+  for (const int64_t row : rows) {
+    tokens.push_back(pairs.token[static_cast<size_t>(row)]);
+  }
+  return CheckEqual(GatherRows(out, rows, s.hidden_size, s.hidden_size),
+                    GatherRows(In<Bf16>(step_.expert_tokens() * s.hidden_size), tokens,
+                               s.hidden_size, s.hidden_size),
+                    "rows of pairs");
+}
+
 CpuOpChecker::Result CpuOpChecker::operator()(ExpertGemmShape s) {
   const PairList pairs = step_.pair_list();
   const int64_t num_pairs = pairs.num_pairs();

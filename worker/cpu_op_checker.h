@@ -59,6 +59,7 @@ class CpuOpChecker {
   // worker/cpu_check_moe.cc
   Result operator()(const RouterShape& s);
   Result operator()(PermuteShape s);
+  Result operator()(const PadShape& s);
   Result operator()(ExpertGemmShape s);
   Result operator()(const ActivationShape& s);
   Result operator()(CombineShape s);

@@ -118,6 +118,10 @@ class OpRun {
     return absl::OkStatus();
   }
 
+  absl::Status operator()(const PadShape& /*s*/) {
+    return absl::UnimplementedError("moe.kernel=cublaslt: the CPU backend has no CUDA library");
+  }
+
   absl::Status operator()(ExpertGemmShape s) {
     const PairList pairs = step_.pair_list();
     const int64_t num_pairs = pairs.num_pairs();

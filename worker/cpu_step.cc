@@ -103,6 +103,10 @@ class OpLoader {
     return absl::OkStatus();
   }
 
+  absl::Status LoadShape(const PadShape& /*shape*/) {
+    return absl::UnimplementedError("moe.kernel=cublaslt: the CPU backend has no CUDA library");
+  }
+
   absl::Status LoadShape(const ExpertGemmShape& shape) {
     LASTFLOP_RETURN_IF_ERROR(ValidateGroupedGemm(shape));
     LASTFLOP_RETURN_IF_ERROR(LoadExperts(op_->weight, shape.storage, cpu_op_->weights,

@@ -15,6 +15,7 @@
 #include "step/collective_model.h"
 #include "step/floors.h"
 #include "step/layout.h"
+#include "step/padded_experts.h"
 #include "step/work.h"
 #include "worker/cuda_plugin.h"
 #include "worker/cuda_run_op.h"
@@ -357,6 +358,9 @@ std::string CudaArm::effective_note() const {
   }
   if (step_->plugin != nullptr) {
     notes.push_back(step_->plugin->Describe());
+  }
+  if (std::string note = PaddingNote(step_->model, step_->step); !note.empty()) {
+    notes.push_back(std::move(note));
   }
   if (!HasDevicePairs(*step_)) {
     notes.push_back("the fused kernel makes its own pair lists: moe.permute launches nothing");

@@ -12,6 +12,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/cuda/panel.h"
 #include "kernels/rope/rope.h"
+#include "step/padded_experts.h"
 #include "worker/cuda_plugin.h"
 #include "worker/cuda_run_op.h"
 #include "worker/cuda_weights.h"
@@ -38,6 +39,7 @@ bool IsOverwritten(const Op& op) {
   return std::holds_alternative<EmbeddingShape>(op.shape) ||
          std::holds_alternative<GemmShape>(op.shape) ||
          std::holds_alternative<AttentionShape>(op.shape) ||
+         std::holds_alternative<PadShape>(op.shape) ||
          std::holds_alternative<ExpertGemmShape>(op.shape) ||
          std::holds_alternative<ActivationShape>(op.shape) ||
          std::holds_alternative<CombineShape>(op.shape) ||
@@ -49,6 +51,27 @@ bool IsOverwritten(const Op& op) {
 bool IsOfReceived(const CudaStep& step, Tensor tensor) {
   return step.layout.data_attention &&
          (tensor == Tensor::kExpertInput || tensor == Tensor::kExpertSum);
+}
+
+// Whether its rows are those of PadShape's `out`.
+bool IsPadded(const CudaStep& step, Tensor tensor) {
+  return step.plan.moe.kernel == MoeKernel::kCublaslt &&
+         (tensor == Tensor::kExpertPadded || tensor == Tensor::kExpertGateUp ||
+          tensor == Tensor::kExpertAct || tensor == Tensor::kExpertOut);
+}
+
+// The host's copy of an op has pairs one after the other, where the device's has padded rows.
+void RemovePadding(int64_t num_slots, Op& op) {
+  if (auto* pad = std::get_if<PadShape>(&op.shape)) {
+    pad->padded_rows = 0;
+  } else if (auto* gemm = std::get_if<ExpertGemmShape>(&op.shape)) {
+    gemm->padded_rows = 0;
+  } else if (auto* combine = std::get_if<CombineShape>(&op.shape)) {
+    combine->is_padded = false;
+  } else if (auto* swiglu = std::get_if<ActivationShape>(&op.shape);
+             swiglu != nullptr && std::exchange(swiglu->is_padded, false)) {
+    swiglu->rows = num_slots;
+  }
 }
 
 bool IsDispatch(const Op& op) {
@@ -87,6 +110,7 @@ absl::Status CudaMirror::Load(const CudaStepInputs& inputs, CpuBufferStore& stor
     if (auto* sample = std::get_if<SampleShape>(&op.shape); sample != nullptr && device_.shard) {
       sample->ranks = 1;
     }
+    RemovePadding(device_.num_expert_tokens() * device_.model.top_k, op);
   }
   host_.ops.resize(device_.ops.size());
   host_.run_op = [this](CpuOp& op) { return RunOnDevice(op); };
@@ -219,6 +243,10 @@ absl::Status CudaMirror::CopyTensor(Tensor tensor, bool to_device) {
     return to_device ? absl::InternalError("received rows are made on the device")
                      : FetchReceivedRows(tensor);
   }
+  if (IsPadded(device_, tensor)) {
+    return to_device ? absl::InternalError("padded rows are made on the device")
+                     : FetchPaddedRows(tensor);
+  }
   return Copy(on_host->second.data(), on_device->second->data(),
               std::min(on_host->second.bytes(), on_device->second->bytes()), to_device);
 }
@@ -241,6 +269,31 @@ absl::Status CudaMirror::CopyPairs(bool to_device) {
   LASTFLOP_RETURN_IF_ERROR(copy(list.token, device_.pairs.token));
   LASTFLOP_RETURN_IF_ERROR(copy(list.weight, device_.pairs.weight));
   return copy(list.pair_of, device_.pairs.pair_of);
+}
+
+absl::Status CudaMirror::FetchPaddedRows(Tensor tensor) {
+  // The device's offsets: the host's may still be those of another layer.
+  const auto num_experts = static_cast<size_t>(device_.layout.num_local_experts);
+  std::vector<int32_t> offsets(num_experts + 1);
+  LASTFLOP_RETURN_IF_ERROR(
+      Copy(offsets.data(), device_.pairs.offsets, offsets.size() * sizeof(int32_t), false));
+  LASTFLOP_RETURN_IF_ERROR(context_.stream.Synchronize());
+  const DeviceBuffer& from = *device_.tensors.at(tensor);
+  auto& to = host_.tensors.at(tensor);
+  const size_t expert_bytes = from.bytes() / num_experts;
+  const size_t row_bytes =
+      expert_bytes / static_cast<size_t>(PaddedRows(device_.num_expert_tokens()));
+  for (size_t expert = 0; expert < num_experts; ++expert) {
+    const int32_t count = offsets[expert + 1] - offsets[expert];
+    const size_t bytes = static_cast<size_t>(std::max(count, 0)) * row_bytes;
+    const size_t at = static_cast<size_t>(std::max(offsets[expert], 0)) * row_bytes;
+    if (count < 0 || bytes > expert_bytes || at + bytes > to.bytes()) {
+      return absl::InternalError("padded rows are read before their permutation was made");
+    }
+    LASTFLOP_RETURN_IF_ERROR(
+        Copy(to.data() + at, from.data() + expert * expert_bytes, bytes, false));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaMirror::CopyRouting(int moe_index, bool to_device) {

@@ -56,6 +56,8 @@ class CudaMirror {
   absl::Status FetchReceived(int moe_index);
   absl::Status FetchReceivedRows(Tensor tensor);
   absl::Status FetchReceivedPairs();
+  // Padded experts: the host keeps their pairs one after the other.
+  absl::Status FetchPaddedRows(Tensor tensor);
   absl::Status RunOnDevice(CpuOp& op);
   absl::Status FetchCache(size_t index, std::span<const int64_t> sequences);
   absl::Status SendNewPositions(size_t index);

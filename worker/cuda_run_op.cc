@@ -15,6 +15,7 @@
 #include "kernels/embedding/embedding_cuda.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
 #include "kernels/moe_combine/moe_combine_cuda.h"
+#include "kernels/pad_rows/pad_rows_cuda.h"
 #include "kernels/quantize_rows/quantize_rows_cuda.h"
 #include "kernels/rms_norm/rms_norm_cuda.h"
 #include "kernels/rope/rope_cuda.h"
@@ -134,7 +135,15 @@ class OpRun {
     return LaunchPermute(s, routing.expert_ids, routing.weights, step_.pairs, stream_);
   }
 
+  absl::Status operator()(const PadShape& s) {
+    return LaunchPadRows(s, step_.pairs, In(), Out(), stream_);
+  }
+
   absl::Status operator()(const ExpertGemmShape& s) {
+    if (s.padded_rows > 0) {
+      return context_.cublas_lt->Run(cuda_op_.gemm, In(), cuda_op_.weights->data(), nullptr, Out(),
+                                     stream_);
+    }
     const void* in = In();
     if (s.activations == ActivationFormat::kFp8) {
       const int32_t* const num_pairs = s.gather_tokens ? nullptr : step_.pairs.num_pairs();

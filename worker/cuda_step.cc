@@ -14,7 +14,7 @@
 #include "kernels/dequant/dequant_cuda.h"
 #include "kernels/fp4.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
-#include "kernels/quantize_rows/quantize_rows_cuda.h"
+#include "kernels/pad_rows/pad_rows_cuda.h"
 #include "kernels/rope/rope.h"
 #include "kernels/rope/rope_cuda.h"
 #include "kernels/router/router_cuda.h"
@@ -150,7 +150,12 @@ class OpLoader {
     return absl::OkStatus();
   }
 
+  absl::Status LoadShape(const PadShape& shape) { return CheckPadRowsCuda(shape); }
+
   absl::Status LoadShape(const ExpertGemmShape& shape) {
+    if (shape.padded_rows > 0) {
+      return LoadPaddedExperts(shape);
+    }
     LASTFLOP_RETURN_IF_ERROR(CheckGroupedGemmCuda(shape, {.row_order = RowOrderOf(op_->weight)}));
     NeedWorkspace();
     if (shape.storage.format == WeightFormat::kNvfp4) {
@@ -158,6 +163,21 @@ class OpLoader {
       cuda_op_->tensor_scale = Nvfp4TensorScale(place.slice.amplitude);
     }
     return LoadExperts(op_->weight, shape.storage, cuda_op_->weights, cuda_op_->copies);
+  }
+
+  absl::Status LoadPaddedExperts(const ExpertGemmShape& shape) {
+    LASTFLOP_ASSIGN_OR_RETURN(const WeightPlace place, Place(op_->weight, shape.storage));
+    LASTFLOP_RETURN_IF_ERROR(LoadRows(place, cuda_op_->weights));
+    cuda_op_->gemm = {.num_tokens = shape.padded_rows,
+                      .out_features = shape.out_features,
+                      .in_features = shape.in_features,
+                      .in_stride = shape.in_features,
+                      .out_stride = shape.out_features,
+                      .batch = shape.num_local_experts,
+                      .in_batch_stride = shape.padded_rows * shape.in_features,
+                      .weight_batch_stride = shape.out_features * shape.in_features,
+                      .out_batch_stride = shape.padded_rows * shape.out_features};
+    return context_.cublas_lt->Prepare(cuda_op_->gemm);
   }
 
   absl::Status LoadShape(const ActivationShape& shape) { return CheckSwigluCuda(shape); }

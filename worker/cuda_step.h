@@ -62,7 +62,7 @@ struct CudaOp {
   size_t cache_key_bytes = 0;
   CudaBufferStore::Shared copies;  // Separate dequantization: written, then read as weights.
   CudaBufferStore::Shared down_copies;
-  DenseGemm gemm;                          // Of bf16 GEMMs and head GEMMs.
+  DenseGemm gemm;                          // Of bf16 GEMMs, head GEMMs and padded experts.
   const CudaPairs* dense_pairs = nullptr;  // Of an fp8 GEMM: all its tokens.
   float tensor_scale = 1;                  // Of nvfp4 weights.
   PinnedRange pinned;

@@ -87,6 +87,16 @@ int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& 
   return PairsBytes(shape, tile_tokens);
 }
 
+namespace {
+
+// Whether its weights are rows for cuBLASLt and no panels.
+bool IsOfPaddedExperts(const Op& op) {
+  const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
+  return gemm != nullptr && gemm->padded_rows > 0;
+}
+
+}  // namespace
+
 absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms) {
   CudaStepMemory memory;
   std::map<std::string, double>& buffers = memory.shared;
@@ -125,7 +135,8 @@ absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sm
       const bool is_expert = op.weight == Weight::kExpertGateUp || op.weight == Weight::kExpertDown;
       const std::string slices =
           is_expert ? absl::StrCat(layout.expert_groups, "/", layout.expert_slices, " ",
-                                   ToWord(ExpertStorage(inputs.model, inputs.plan).format))
+                                   ToWord(ExpertStorage(inputs.model, inputs.plan).format),
+                                   IsOfPaddedExperts(op) ? " rows" : "")
                     : absl::StrCat(layout.tensor);
       buffers[absl::StrCat("weight ", static_cast<int>(op.weight), " layer ", op.layer, " slices ",
                            slices)] = weights;

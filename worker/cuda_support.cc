@@ -52,6 +52,25 @@ absl::Status CheckParallel(const Plan& plan) {
   return absl::OkStatus();
 }
 
+// Tiles, loads and windows are the library's own.
+absl::Status CheckCublasltFields(const Plan::Moe& moe) {
+  constexpr absl::string_view kReason = "has no such choice in cuBLASLt's products";
+  if (moe.tile_order != TileOrder::kRowMajor) {
+    return Unsupported("moe.tile_order", ToWord(moe.tile_order), kReason);
+  }
+  if (moe.group_m > 0) {
+    return Unsupported("moe.group_m", absl::StrCat(moe.group_m), kReason);
+  }
+  if (moe.cache_hint != CacheHint::kNone) {
+    return Unsupported("moe.cache_hint", ToWord(moe.cache_hint), kReason);
+  }
+  if (moe.l2_pin.has_value()) {
+    return Unsupported("moe.l2_pin", absl::StrCat("share ", moe.l2_pin->share),
+                       "opens L2 windows on grouped kernels, one a product");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckMoe(const Plan& plan) {
   const Plan::Moe& moe = plan.moe;
   if (moe.kernel == MoeKernel::kPlugin) {
@@ -64,8 +83,9 @@ absl::Status CheckMoe(const Plan& plan) {
                        "multiplies bf16 activations, and fp8 ones in its grouped kernel");
   }
   if (moe.kernel != MoeKernel::kGrouped && moe.kernel != MoeKernel::kFused &&
-      moe.kernel != MoeKernel::kPlugin) {
-    return Unsupported("moe.kernel", ToWord(moe.kernel), "has grouped and fused kernels");
+      moe.kernel != MoeKernel::kCublaslt && moe.kernel != MoeKernel::kPlugin) {
+    return Unsupported("moe.kernel", ToWord(moe.kernel),
+                       "has grouped and fused kernels, cublaslt and plugins");
   }
   if (moe.kernel == MoeKernel::kFused && moe.group_m > 0) {
     return Unsupported("moe.group_m", absl::StrCat(moe.group_m),
@@ -77,6 +97,9 @@ absl::Status CheckMoe(const Plan& plan) {
   if (moe.kernel == MoeKernel::kFused && moe.l2_pin.has_value()) {
     return Unsupported("moe.l2_pin", absl::StrCat("share ", moe.l2_pin->share),
                        "opens L2 windows on grouped kernels, one a product");
+  }
+  if (moe.kernel == MoeKernel::kCublaslt) {
+    LASTFLOP_RETURN_IF_ERROR(CheckCublasltFields(moe));
   }
   if (moe.redundant_experts > 0) {
     return Unsupported("moe.redundant_experts", absl::StrCat(moe.redundant_experts),

@@ -24,7 +24,14 @@ constexpr std::chrono::milliseconds kGangTimeout{10'000};
 constexpr int64_t kMostChecks = 8;
 constexpr int kBreakdownSamples = 5;
 
-constexpr MoeKernel kKernels[] = {MoeKernel::kGrouped, MoeKernel::kFused};
+// In the order of their rows; a CPU has no library to call.
+std::vector<MoeKernel> KernelsOf(const Machine& machine) {
+  std::vector<MoeKernel> kernels = {MoeKernel::kGrouped, MoeKernel::kFused};
+  if (machine.backend == "cuda") {
+    kernels.push_back(MoeKernel::kCublaslt);
+  }
+  return kernels;
+}
 
 double QuantileOf(const std::vector<double>& sorted, double share) {
   const double place = share * static_cast<double>(sorted.size() - 1);
@@ -191,7 +198,7 @@ absl::StatusOr<std::vector<KernelBenchRow>> BenchKernels(const KernelBenchReques
   const std::map<std::string, std::string> before = backend.Environment();
   std::vector<KernelBenchRow> rows;
   for (const int64_t batch : request.batches) {
-    for (const MoeKernel kernel : kKernels) {
+    for (const MoeKernel kernel : KernelsOf(machine)) {
       LASTFLOP_ASSIGN_OR_RETURN(KernelBenchRow row,
                                 RowBench(request, machine, kernel, batch).Run(backend, *gang));
       if (row.us.has_value()) {

@@ -21,7 +21,8 @@ struct CombineArguments {
   uint4* out;
   int64_t num_tokens;
   int top_k;
-  int vectors;  // Of a row.
+  int vectors;           // Of a row.
+  const int32_t* place;  // Row of a pair; null: the pair itself.
 };
 
 __device__ inline void AddScaled(float scale, const uint4& row, float (&sum)[kVector]) {
@@ -46,6 +47,7 @@ __global__ void CombineKernel(const CombineArguments p) {
     if (lane < p.top_k) {
       own_pair = p.pairs.pair_of[token * p.top_k + lane];
       own_weight = own_pair >= 0 ? p.pairs.weight[own_pair] : 0.0f;
+      own_pair = own_pair >= 0 && p.place != nullptr ? p.place[own_pair] : own_pair;
     }
     // Asked for beside the rows; a weight is waited for after they are on their way.
     const int64_t to = token * p.vectors + vector;
@@ -105,7 +107,8 @@ absl::Status LaunchMoeCombine(const CombineShape& shape, const CudaPairs& pairs,
                               .out = reinterpret_cast<uint4*>(out),
                               .num_tokens = shape.num_tokens,
                               .top_k = static_cast<int>(shape.top_k),
-                              .vectors = static_cast<int>(shape.hidden_size / kVector)};
+                              .vectors = static_cast<int>(shape.hidden_size / kVector),
+                              .place = shape.is_padded ? pairs.padded_row : nullptr};
   const dim3 grid(static_cast<unsigned int>((p.vectors + kThreads - 1) / kThreads),
                   static_cast<unsigned int>(std::min<int64_t>(shape.num_tokens, 65535)));
   return LaunchOverlapping("moe_combine", CombineKernel, grid, kThreads, 0, stream, p);

@@ -440,6 +440,7 @@ CudaPairs PlaceIn(const PermuteShape& shape, int tile_tokens, Place& place) {
   pairs.num_tiles = place.Take<int32_t>(1);
   pairs.tiles = place.Take<CudaTile>(pairs.max_tiles);
   pairs.tile_prefix = place.Take<int32_t>(experts + 1);
+  pairs.padded_row = place.Take<int32_t>(slots);
   pairs.scratch = place.Take<int32_t>(NumChunks(shape) > 1 ? NumChunks(shape) * experts : 1);
   return pairs;
 }

@@ -28,7 +28,9 @@ struct CudaPairs {
   int32_t* num_tiles = nullptr;    // [1]
   CudaTile* tiles = nullptr;       // [max_tiles], by expert, then m.
   int32_t* tile_prefix = nullptr;  // [num_local_experts + 1]: tiles of the experts before.
-  int32_t* scratch = nullptr;      // Of LaunchPermute.
+  int32_t* padded_row =
+      nullptr;                 // [num_tokens * top_k]: pair's row of LaunchPadRows, which fills it.
+  int32_t* scratch = nullptr;  // Of LaunchPermute.
   int64_t max_tiles = 0;
   int64_t num_slots = 0;   // num_tokens * top_k
   int64_t mean_pairs = 0;  // Of num_slots, those that a uniform routing gives the rank, rounded up.

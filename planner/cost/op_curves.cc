@@ -117,13 +117,14 @@ double FlopRate(const Op& op, const MachineRates& rates) {
   return rates.bf16_flop_per_us;
 }
 
-// Whether the committed runs hold the op's own format.
+// Whether the committed runs hold the op's own format, and kernel.
 bool IsMeasuredFormat(const Op& op) {
   const auto is_measured = [](const WeightStorage& storage) {
     return storage.format == WeightFormat::kBf16 || storage.format == WeightFormat::kInt4G32;
   };
   if (const auto* expert = std::get_if<ExpertGemmShape>(&op.shape)) {
-    return is_measured(expert->storage) && expert->activations == ActivationFormat::kBf16;
+    return is_measured(expert->storage) && expert->activations == ActivationFormat::kBf16 &&
+           expert->padded_rows == 0;
   }
   if (const auto* gemm = std::get_if<GemmShape>(&op.shape)) {
     return gemm->storage.format == WeightFormat::kBf16;
@@ -209,7 +210,11 @@ OpFamily FamilyOf(const Op& op) {
     }
     OpFamily operator()(const RouterShape&) const { return OpFamily::kTopK; }
     OpFamily operator()(const PermuteShape&) const { return OpFamily::kPermute; }
-    OpFamily operator()(const ExpertGemmShape& s) const { return ExpertFamily(s.storage); }
+    OpFamily operator()(const PadShape&) const { return OpFamily::kCombine; }  // Rows, moved.
+    OpFamily operator()(const ExpertGemmShape& s) const {
+      // Padded ones are cuBLASLt's products, as dense ones are.
+      return s.padded_rows > 0 ? OpFamily::kGemm : ExpertFamily(s.storage);
+    }
     OpFamily operator()(const ActivationShape&) const { return OpFamily::kSwiglu; }
     OpFamily operator()(const CombineShape&) const { return OpFamily::kCombine; }
     OpFamily operator()(const FusedMoeShape&) const { return OpFamily::kFusedMoe; }

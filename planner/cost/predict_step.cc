@@ -480,6 +480,11 @@ absl::StatusOr<StepPrediction> StepPredictor::Predict(const Plan& plan, const Po
   if (options.with_notes) {
     prediction.borrowed = BorrowedMachineNote(*machine_, rates_, *curves_);
     prediction.notes = NotesOn(*model_, plan, *machine_, rates_, *curves_);
+    if (plan.moe.kernel == MoeKernel::kCublaslt) {
+      LASTFLOP_ASSIGN_OR_RETURN(const Step step, MakeStep(*model_, plan, point, /*rank=*/0,
+                                                          {.layers_kept = 1, .load = {}}));
+      prediction.notes.push_back(PaddingNoteOn(*model_, step));
+    }
     prediction.notes.insert(prediction.notes.end(), imported_notes_.begin(), imported_notes_.end());
   }
   return prediction;

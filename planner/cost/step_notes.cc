@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "step/layout.h"
+#include "step/padded_experts.h"
 
 namespace lastflop {
 namespace {
@@ -41,7 +42,10 @@ void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) 
   std::set<absl::string_view> fields;
   const std::vector<PlanDifference> set = DiffPlans(Plan(), plan);
   for (const PlanDifference& one : set) {
-    fields.insert(UnpricedField(one.path, one.to));
+    // Its padded work is priced; PaddingNoteOn says so.
+    if (one.path != "moe.kernel" || plan.moe.kernel != MoeKernel::kCublaslt) {
+      fields.insert(UnpricedField(one.path, one.to));
+    }
   }
   fields.erase("");
   for (const absl::string_view field : fields) {
@@ -50,6 +54,12 @@ void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) 
 }
 
 }  // namespace
+
+std::string PaddingNoteOn(const Model& model, const Step& step) {
+  return absl::StrCat("moe.kernel: ", PaddingNote(model, step),
+                      "; priced as cuBLASLt's dense products of all that; nobody measured its "
+                      "batches of experts");
+}
 
 bool HasACurve(absl::string_view path, absl::string_view value) {
   return UnpricedField(path, value).empty();

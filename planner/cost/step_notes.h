@@ -8,6 +8,7 @@
 #include "common/model.h"
 #include "common/plan.h"
 #include "planner/cost/op_curves.h"
+#include "step/op.h"
 
 namespace lastflop {
 
@@ -15,6 +16,9 @@ namespace lastflop {
 // unknown peaks, and plan fields that no curve knows and that are taken to change nothing.
 std::vector<std::string> NotesOn(const Model& model, const Plan& plan, const Machine& machine,
                                  const MachineRates& rates, const OpCurves& curves);
+
+// Of a step whose experts' rows are padded: by how much, and how that is priced.
+std::string PaddingNoteOn(const Model& model, const Step& step);
 
 // That `machine` is not the one of the curves; "" where it is.
 std::string BorrowedMachineNote(const Machine& machine, const MachineRates& rates,

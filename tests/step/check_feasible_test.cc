@@ -44,6 +44,20 @@ TEST(CheckFeasibleTest, AcceptsDegreesThatDivide) {
   EXPECT_EQ(Refusal(kimi, WithDegrees(8, 4)), "feasible");
 }
 
+TEST(CheckFeasibleTest, GivesCublasltBf16ExpertsOnly) {
+  Plan plan;
+  plan.moe.kernel = MoeKernel::kCublaslt;
+  EXPECT_EQ(Refusal(QwenModel(), plan), "feasible");
+  EXPECT_EQ(Refusal(KimiModel(), plan),
+            "moe.kernel=cublaslt reads bf16 experts; int4_g32 needs moe.weights=bf16, 3.56 times "
+            "the bytes");
+  plan.moe.dequant = Dequant::kSeparate;
+  EXPECT_THAT(Refusal(KimiModel(), plan), HasSubstr("the copies are panels"));
+  plan.moe.dequant = Dequant::kFused;
+  plan.moe.weights = WeightFormat::kBf16;
+  EXPECT_EQ(Refusal(KimiModel(), plan), "feasible");
+}
+
 struct ShardCase {
   int64_t intermediate;
   int64_t tensor;

@@ -50,6 +50,18 @@ TEST(FitMemoryTest, NoDegreeHelpsWhereNothingFits) {
   EXPECT_EQ(FitMemory(KimiModel(), Plan{}, Decode(1, 4096), 0, 1 * kGib).devices_needed, 0);
 }
 
+TEST(FitMemoryTest, CountsThePaddedRowsOfCublaslt) {
+  Plan plan;
+  const MemoryFit grouped = FitMemory(QwenModel(), plan, Decode(1024, 1), 1, 100 * kGib);
+  plan.moe.kernel = MoeKernel::kCublaslt;
+  const MemoryFit padded = FitMemory(QwenModel(), plan, Decode(1024, 1), 1, 100 * kGib);
+  EXPECT_EQ(padded.weight_bytes, grouped.weight_bytes);
+  // 128 experts of 1024 rows in, out and of 3 x 768 between them, bf16; the grouped kernel has
+  // 8 x 1024 of 768 and out.
+  EXPECT_NEAR(padded.workspace_bytes - grouped.workspace_bytes,
+              128.0 * 1024 * (2 * 2048 + 3 * 768) * 2 - 8.0 * 1024 * (2048 + 768) * 2, 1);
+}
+
 TEST(FitMemoryTest, KeptLayersNeedLess) {
   const MemoryFit all = FitMemory(QwenModel(), Plan{}, Decode(1, 512), 0, 24 * kGib);
   const MemoryFit kept = FitMemory(QwenModel(), Plan{}, Decode(1, 512), 2, 24 * kGib);

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "step/layout.h"
+#include "step/padded_experts.h"
 #include "step/tensors.h"
 #include "tests/step/test_models.h"
 
@@ -240,6 +241,58 @@ TEST(MakeStepTest, PricesExpertsWithTheGivenLoad) {
   EXPECT_DOUBLE_EQ(down.flop, 2.0 * 64 * 7168 * 256);
   // 59.5 experts of 3 H I b / TP bytes, b = 0.5625 for int4_g32.
   EXPECT_DOUBLE_EQ(gate_up.weight_bytes + down.weight_bytes, 59.5 * 3 * 7168 * 2048 * 0.5625 / 8);
+}
+
+TEST(MakeStepTest, PadsEveryExpertToAllTokensForCublaslt) {
+  Plan plan;
+  plan.moe.kernel = MoeKernel::kCublaslt;
+  const StepOptions options{.layers_kept = 1, .load = {.pairs = 48, .unique_experts = 40}};
+  const Step step = StepOf(QwenModel(), plan, Decode(6, 1), 0, options);
+  const std::vector<std::string> names = NamesOfLayer(step, 0);
+  EXPECT_THAT(std::vector<std::string>(names.end() - 6, names.end()),
+              ElementsAre("moe.permute", "moe.pad", "moe.gate_up", "moe.swiglu", "moe.down",
+                          "moe.combine"));
+  EXPECT_EQ(ShapeOf<PadShape>(step, "moe.pad").padded_rows, 6);
+  EXPECT_EQ(ShapeOf<ExpertGemmShape>(step, "moe.down").padded_rows, 6);
+  // Of 128 experts, whatever the load: 2 * 768 gate and up rows of 2048, 6 tokens each.
+  const Work gate_up = Find(step, "moe.gate_up").work;
+  const Work down = Find(step, "moe.down").work;
+  EXPECT_DOUBLE_EQ(gate_up.flop, 2.0 * 128 * 6 * 1536 * 2048);
+  EXPECT_DOUBLE_EQ(gate_up.weight_bytes, 128.0 * 1536 * 2048 * 2);
+  EXPECT_DOUBLE_EQ(gate_up.activation_bytes, 128.0 * 6 * (1536 + 2048) * 2);
+  EXPECT_DOUBLE_EQ(down.flop, 2.0 * 128 * 6 * 768 * 2048);
+  EXPECT_DOUBLE_EQ(down.weight_bytes, 128.0 * 768 * 2048 * 2);
+  // Of the pairs alone: they are what is copied, activated and summed.
+  EXPECT_DOUBLE_EQ(Find(step, "moe.pad").work.activation_bytes, (6.0 + 48) * 2048 * 2);
+  EXPECT_DOUBLE_EQ(Find(step, "moe.swiglu").work.activation_bytes, 3.0 * 48 * 768 * 2);
+  EXPECT_DOUBLE_EQ(Find(step, "moe.combine").work.activation_bytes, (48.0 + 6) * 2048 * 2);
+  std::map<Tensor, int64_t> bytes = TensorBytes(step);
+  EXPECT_EQ(bytes[Tensor::kExpertPadded], 128 * 6 * 2048 * 2);
+  EXPECT_EQ(bytes[Tensor::kExpertGateUp], 128 * 6 * 1536 * 2);
+  EXPECT_EQ(bytes[Tensor::kExpertAct], 128 * 6 * 768 * 2);
+  EXPECT_EQ(bytes[Tensor::kExpertOut], 128 * 6 * 2048 * 2);
+  EXPECT_EQ(PaddingNote(QwenModel(), step),
+            "padded to 6 rows an expert, as routing is on the device: 16 times the flop of its "
+            "pairs at even routing; all 128 local experts' weights are read, whether routed to or "
+            "not");
+  EXPECT_EQ(PaddingNote(QwenModel(), StepOf(QwenModel(), Plan{}, Decode(6, 1))), "");
+}
+
+TEST(MakeStepTest, PadsARanksExpertsToTheTokensThatMayReachThem) {
+  Plan plan;
+  plan.moe.kernel = MoeKernel::kCublaslt;
+  plan.parallel.tensor = 4;
+  plan.parallel.expert = 4;
+  const auto down = ShapeOf<ExpertGemmShape>(StepOf(QwenModel(), plan, Decode(6, 1)), "moe.down");
+  EXPECT_EQ(down.num_local_experts, 32);
+  EXPECT_EQ(down.padded_rows, 6);
+  // Under data attention those of all ranks: every one may choose the same expert.
+  plan.parallel.attention = AttentionParallel::kData;
+  const Step step = StepOf(QwenModel(), plan, Decode(6, 1));
+  EXPECT_EQ(step.num_tokens, 2);
+  EXPECT_EQ(ShapeOf<PadShape>(step, "moe.pad").padded_rows, 6);
+  EXPECT_EQ(Find(step, "moe.pad").in, Tensor::kExpertInput);
+  EXPECT_EQ(Find(step, "moe.combine").out, Tensor::kExpertSum);
 }
 
 TEST(MakeStepTest, FusedExpertsReadTheWeightsOfTheGroupedOnes) {

@@ -374,11 +374,13 @@ TEST_F(CudaBackendTest, TellsApartWhatACaptureCosts) {
 
 TEST_F(CudaBackendTest, NamesWhatItCannotHonour) {
   const auto backend = MakeBackend(TinyOptions(SmallModel(AttentionKind::kGqa)));
-  for (const Fields& fields : std::vector<Fields>{{{"launch.steps", "2"}},
-                                                  {{"moe.kernel", "cutlass"}},
-                                                  {{"overlap", "two_batch"}},
-                                                  {{"moe.activations", "fp8"}},
-                                                  {{"moe.weights", "int4_g32_24"}}}) {
+  for (const Fields& fields : std::vector<Fields>{
+           {{"launch.steps", "2"}},
+           {{"moe.kernel", "cutlass"}},
+           {{"moe.cache_hint", "evict_first"}, {"moe.kernel", "cublaslt"}, {"moe.weights", "bf16"}},
+           {{"overlap", "two_batch"}},
+           {{"moe.activations", "fp8"}},
+           {{"moe.weights", "int4_g32_24"}}}) {
     const auto arm = backend->Prepare(PlanOf(fields), TinyPoint(), *gang_);
     EXPECT_EQ(arm.status().code(), absl::StatusCode::kUnimplemented) << arm.status();
     EXPECT_NE(arm.status().message().find(fields[0].first), absl::string_view::npos)
@@ -401,14 +403,60 @@ TEST_F(CudaBackendTest, TimesExpertsAloneOfOneRankOfMany) {
   const auto backend = MakeBackend(options);
   const auto rows = BenchKernels(request, machine, *backend);
   ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_EQ(rows->size(), 4u);
+  ASSERT_EQ(rows->size(), 6u);
   for (const KernelBenchRow& row : *rows) {
+    if (row.kernel == "cublaslt") {
+      EXPECT_NE(row.reason.find("reads bf16 experts; int4_g32 needs"), std::string::npos);
+    }
     if (row.kernel == "grouped") {
       EXPECT_EQ(row.reason, "");
       EXPECT_GT(row.us.value_or(0), 0);
     }
     EXPECT_EQ(row.us.has_value(), row.reason.empty()) << row.reason;
   }
+}
+
+TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputByPaddedExperts) {
+  const Plan plain = PlanOf({{"moe.weights", "bf16"}});
+  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
+    const Model model = SmallModel(kind);
+    for (const int64_t batch : {1, 6, 37}) {
+      const Point point = TinyPoint(batch);
+      const std::vector<float> wanted = CpuOutputOf(model, plain, point);
+      for (const char* const graph : {"none", "full"}) {
+        const Plan plan =
+            PlanOf({{"moe.weights", "bf16"}, {"moe.kernel", "cublaslt"}, {"launch.graph", graph}});
+        EXPECT_LT(DistanceOf(OutputOf(model, plan, point), wanted), kMostDistance)
+            << ToWord(kind) << " batch " << batch << " graph " << graph;
+      }
+    }
+  }
+}
+
+TEST_F(CudaBackendTest, TimesPaddedExpertsAloneAndSaysWhatPaddingCosts) {
+  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kMla));
+  options.model.experts = WeightStorage{};
+  options.experts_only = true;
+  options.layers_kept = 2;
+  KernelBenchRequest request;
+  request.model = options.model;
+  request.tensor = 2;
+  request.expert = 2;
+  request.batches = {6};
+  request.samples = 3;
+  Machine machine = options.machine;
+  machine.backend = "cuda";
+  const auto backend = MakeBackend(options);
+  const auto rows = BenchKernels(request, machine, *backend);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 3u);
+  const KernelBenchRow& row = rows->back();
+  EXPECT_EQ(row.kernel, "cublaslt");
+  EXPECT_EQ(row.reason, "");
+  EXPECT_GT(row.us.value_or(0), 0);
+  // Eight experts of which two are chosen: four times the rows.
+  EXPECT_NE(row.config.find("padded to 6 rows an expert"), std::string::npos) << row.config;
+  EXPECT_NE(row.config.find("4 times the flop"), std::string::npos) << row.config;
 }
 
 TEST_F(CudaBackendTest, MeasuresOneRankOfManyAndModelsTheRest) {
@@ -438,8 +486,10 @@ TEST_F(CudaBackendTest, MeasuresOneRankOfDataAttentionWithTheTokensOfAllRanks) {
   options.machine.collective_latency_us = 1000;
   const auto backend = MakeBackend(options);
   const Point point = TinyPoint(24);
-  for (const char* const kernel : {"grouped", "fused"}) {
-    const Plan plan = PlanOf({{"parallel.data", "4"},
+  for (const char* const kernel : {"grouped", "fused", "cublaslt"}) {
+    const bool is_padded = std::string(kernel) == "cublaslt";
+    const Plan plan = PlanOf({{"moe.weights", is_padded ? "bf16" : "model"},
+                              {"parallel.data", "4"},
                               {"parallel.expert", "4"},
                               {"parallel.attention", "data"},
                               {"moe.kernel", kernel},

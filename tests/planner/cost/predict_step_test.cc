@@ -1,5 +1,6 @@
 #include "planner/cost/predict_step.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -64,6 +65,20 @@ TEST(PredictStepTest, ComesWithinTenPercentOfTheCommittedKimiBaselines) {
 TEST(PredictStepTest, ComesWithinTenPercentOfTheCommittedQwenBaselines) {
   ExpectNear(QwenModel(), kQwen);
   ExpectNear(QwenModel(), kQwenOnTwo);
+}
+
+TEST(PredictStepTest, PricesTheRowsAndWeightsThatCublasltTakesForNothing) {
+  Plan plan = TensorPlan(1);
+  const auto grouped = PredictStep(QwenModel(), H200x8(), plan, DecodePoint(1, 1024));
+  plan.moe.kernel = MoeKernel::kCublaslt;
+  const auto padded = PredictStep(QwenModel(), H200x8(), plan, DecodePoint(1, 1024));
+  ASSERT_TRUE(grouped.ok() && padded.ok()) << grouped.status() << padded.status();
+  // One token reads 8 of 128 experts of 9.4 MB, and the batch all: 120 more in 48 layers.
+  EXPECT_GT(padded->step.us - grouped->step.us, 48.0 * 120 * 3 * 768 * 2048 * 2 / 4.8e6);
+  EXPECT_EQ(padded->step.origin, Origin::kModelled);
+  EXPECT_THAT(padded->notes, ::testing::Contains(::testing::HasSubstr("16 times the flop")));
+  EXPECT_THAT(padded->notes, ::testing::Not(::testing::Contains(::testing::HasSubstr(
+                                 "moe.kernel: no measurement says what it changes"))));
 }
 
 // What moves bytes between caches or reorders tiles: curves have no place for it.
