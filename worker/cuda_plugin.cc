@@ -154,7 +154,7 @@ absl::Status AfterCapture(const CudaOp& op, const absl::Status& answer, cudaStre
   return absl::InternalError(absl::StrCat(
       In(op, "run()"),
       " broke the capture of a graph, though it says that it is capturable: it must not wait, "
-      "allocate or use another stream",
+      "allocate, use another stream or launch what CUDA refuses",
       answer.ok() ? "" : absl::StrCat(" (", answer.message(), ")"),
       "; launch.graph=none runs it without"));
 }

@@ -172,14 +172,18 @@ TEST_F(CudaPluginTest, NamesTheBuildOfThePlugin) {
 }
 
 TEST_F(CudaPluginTest, FindsWrongOutputsAndLaunchesThatNeverWere) {
-  for (const char* const plugin : {"faulty_cuda_wrong", "faulty_cuda_launch"}) {
-    for (const char* const graph : {"none", "full"}) {
-      const auto check = CheckOf(plugin, graph);
-      ASSERT_TRUE(check.ok()) << check.status();
-      EXPECT_FALSE(check->ok) << plugin;
-      EXPECT_THAT(check->detail, HasSubstr("moe.plugin in layer 0 disagrees with its reference"));
-    }
+  for (const auto& [plugin, graph] :
+       std::vector<std::pair<std::string, std::string>>{{"faulty_cuda_wrong", "none"},
+                                                        {"faulty_cuda_wrong", "full"},
+                                                        {"faulty_cuda_launch", "none"}}) {
+    const auto check = CheckOf(plugin, graph);
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_FALSE(check->ok) << plugin << " " << graph;
+    EXPECT_THAT(check->detail, HasSubstr("moe.plugin in layer 0 disagrees with its reference"));
   }
+  // In a capture a launch that CUDA refuses ends the capture.
+  EXPECT_THAT(CheckOf("faulty_cuda_launch", "full").status().message(),
+              HasSubstr("plugin:faulty_cuda_launch in run() broke the capture of a graph"));
 }
 
 TEST_F(CudaPluginTest, FindsWhatAPluginMustNotWrite) {
