@@ -174,8 +174,8 @@ absl::Status CudaBackend::CheckFits(const Plan& plan, const Point& point) const 
   LASTFLOP_ASSIGN_OR_RETURN(
       const CudaStepMemory memory,
       MemoryOf(InputsOf(plan, point, /*rank=*/0, options_.layers_kept), context_.num_sms));
-  const double beside =
-      memory.own_bytes + memory.workspace_bytes + memory.plugin_bytes + PeerBytesOf(plan);
+  const double beside = memory.own_bytes + memory.workspace_bytes + memory.panel_bytes +
+                        memory.plugin_bytes + PeerBytesOf(plan);
   const MemoryFit fit =
       FitMemory(options_.model, plan, point, options_.layers_kept, byte_budget_ - beside);
   if (fit.fits()) {

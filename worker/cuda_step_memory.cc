@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/cuda/panel.h"
 #include "kernels/fused_moe/fused_moe_cuda.h"
 #include "kernels/quantize_rows/quantize_rows_cuda.h"
 #include "kernels/router/router_cuda.h"
@@ -89,6 +90,24 @@ int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& 
 
 namespace {
 
+// What panels of the op's weights take beyond them: of fp8 a scale for each block of 16 x 128,
+// where a checkpoint has one for 128 x 128, which BitsPerWeight leaves out.
+double PanelExcess(const Op& op) {
+  return std::visit(
+      [&op](const auto& shape) -> double {
+        if constexpr (requires { shape.storage; }) {
+          if (shape.storage.format == WeightFormat::kFp8Block) {
+            constexpr double kWeights = kRowBlock * PanelBlockK(WeightFormat::kFp8Block);
+            return WeightMemoryBytes(op) * (8 * PanelBlockBytes(WeightFormat::kFp8Block) /
+                                                kWeights / BitsPerWeight(shape.storage) -
+                                            1);
+          }
+        }
+        return 0;
+      },
+      op.shape);
+}
+
 // Whether its weights are rows for cuBLASLt and no panels.
 bool IsOfPaddedExperts(const Op& op) {
   const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
@@ -138,8 +157,14 @@ absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sm
                                    ToWord(ExpertStorage(inputs.model, inputs.plan).format),
                                    IsOfPaddedExperts(op) ? " rows" : "")
                     : absl::StrCat(layout.tensor);
-      buffers[absl::StrCat("weight ", static_cast<int>(op.weight), " layer ", op.layer, " slices ",
-                           slices)] = weights;
+      const double excess = PanelExcess(op);
+      const bool is_new =
+          buffers
+              .insert_or_assign(absl::StrCat("weight ", static_cast<int>(op.weight), " layer ",
+                                             op.layer, " slices ", slices),
+                                weights + excess)
+              .second;
+      memory.panel_bytes += is_new ? excess : 0;
     }
     const double cache = CacheMemoryBytes(op);
     if (cache > 0) {

@@ -22,6 +22,7 @@ struct CudaStepMemory {
   std::map<std::string, double> shared;
   double own_bytes = 0;  // Beside the store: what is a draw's, and the fused kernel's workspace.
   double workspace_bytes = 0;  // In `shared`: what one kernel at a time works in.
+  double panel_bytes = 0;      // In `shared`: what panels take beyond their weights.
   // In `shared`: what a plugin's weights take beyond WeightMemoryBytes().
   double plugin_bytes = 0;
 };

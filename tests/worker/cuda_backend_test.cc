@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/panel.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
 #include "worker/cuda_step_memory.h"
@@ -271,6 +272,44 @@ TEST_F(CudaBackendTest, CountsTheMemoryThatAStepTakes) {
       EXPECT_LT(used, counted + 400 * kMib) << name << ": " << counted / kMib << " MiB are counted";
     }
   }
+}
+
+// Without a GPU: panels of fp8 have a scale for 16 rows where weights have one for 128.
+TEST(CudaStepMemoryTest, CountsWhatPanelsTakeBeyondTheirWeights) {
+  const Model model = WideModel(AttentionKind::kGqa);
+  const Point point = TinyPoint();
+  const auto memory_of = [&](const Fields& fields) {
+    const Plan plan = PlanOf(fields);
+    const auto memory = MemoryOf({.model = model,
+                                  .plan = plan,
+                                  .point = point,
+                                  .rank = 0,
+                                  .shard = false,
+                                  .layers_kept = 0,
+                                  .experts_only = false,
+                                  .data = {}},
+                                 /*num_sms=*/132);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    return memory.value_or(CudaStepMemory{});
+  };
+  const auto experts_bytes = [](const CudaStepMemory& memory) {
+    double bytes = 0;
+    for (const auto& [key, of_key] : memory.shared) {
+      bytes += key.find("fp8_block") != std::string::npos ? of_key : 0;
+    }
+    return bytes;
+  };
+  const CudaStepMemory fp8 = memory_of({{"moe.weights", "fp8_block"}});
+  const auto num_layers = static_cast<double>(model.num_moe_layers());
+  const double panels =
+      num_layers * static_cast<double>(model.num_experts) *
+      static_cast<double>(PanelBytesOfMatrix(WeightFormat::kFp8Block,
+                                             2 * model.moe_intermediate_size, model.hidden_size) +
+                          PanelBytesOfMatrix(WeightFormat::kFp8Block, model.hidden_size,
+                                             model.moe_intermediate_size));
+  EXPECT_DOUBLE_EQ(experts_bytes(fp8), panels);
+  EXPECT_NEAR(fp8.panel_bytes, panels * (1 - 2048.0 / 2064), 1);
+  EXPECT_EQ(memory_of({{"moe.weights", "int4_g32"}}).panel_bytes, 0);
 }
 
 TEST_F(CudaBackendTest, LeavesThePersistingLimitAsItWas) {
