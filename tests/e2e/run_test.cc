@@ -117,6 +117,34 @@ TEST(RunTest, RunsAGangOfTwoRanks) {
   EXPECT_EQ(report.at("ranking").at(0).at("standing"), "measured") << report.at("ranking").dump(1);
 }
 
+// Stages in processes of their own, with an output that the baseline's ranks agree with.
+TEST(RunTest, RunsPipelinesOfTwoStages) {
+  const TestFolder folder;
+  const std::string file = WriteTinyCampaign(
+      folder,
+      "\n  - {id: stages, title: Two stages, tier: 1, effort: 1h, "
+      "set: {parallel.tensor: 1, parallel.pipeline: 2}}"
+      "\n  - {id: micro, title: And micro-batches, tier: 1, effort: 1h, "
+      "set: {parallel.tensor: 1, parallel.pipeline: 2, parallel.micro_batches: 2}}\n");
+  Program run(folder.path(), "lastflop",
+              {"run", file, "--db", folder.path() + "/r.db", "--set", "baseline.parallel.tensor=2",
+               "-o", "json"});
+  ASSERT_EQ(run.Wait(), 0) << run.Err();
+  const json report = json::parse(run.Out());
+  const json* stages = Find(report.at("ranking"), "stages");
+  ASSERT_NE(stages, nullptr);
+  EXPECT_EQ(stages->at("standing"), "measured") << stages->dump(1);
+  // Of the same weights and inputs as two slices; a stage that missed its input would be off by 1.
+  EXPECT_GT(stages->at("error").get<double>(), 0);
+  EXPECT_LT(stages->at("error").get<double>(), 0.05);
+  const json* micro = Find(report.at("ranking"), "micro");
+  ASSERT_NE(micro, nullptr);
+  const json& points = micro->at("points");
+  EXPECT_EQ(points.at(0).at("standing"), "infeasible") << points.dump(1);
+  EXPECT_THAT(points.at(0).at("reason").get<std::string>(), HasSubstr("micro_batches=2 of 1"));
+  EXPECT_EQ(points.at(1).at("standing"), "measured") << points.dump(1);
+}
+
 TEST(RunTest, RefusesABadFileWithItsLineBeforeAnythingIsStored) {
   const TestFolder folder;
   std::string file = WriteTinyCampaign(
