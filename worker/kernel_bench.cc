@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "collectives/gang.h"
 #include "common/relative_distance.h"
 #include "common/status_macros.h"
@@ -122,6 +123,17 @@ class RowBench {
       }
     }
     absl::StrAppend(&row_.config, "; ops by ", breakdown.method);
+    // They are runs of their own: where something else took the device or the cores meanwhile they
+    // say nothing of the time above.
+    double sum = 0;
+    for (const auto& [op, us] : row_.ops) {
+      sum += us;
+    }
+    constexpr double kMostExcess = 1.5;
+    if (sum > kMostExcess * *row_.us) {
+      absl::StrAppend(&row_.config, "; ops add up to ", absl::StrFormat("%.1f", sum / *row_.us),
+                      " times `us`: something else used the device while they were timed");
+    }
     return absl::OkStatus();
   }
 

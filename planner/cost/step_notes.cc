@@ -38,6 +38,22 @@ void NoteBorrowedFormat(const WeightStorage& storage, std::vector<std::string>& 
   }
 }
 
+// What is priced and could not be run: a preview may be of hardware that nobody has.
+void NoteKernelThatIsNotBuilt(const Model& model, const Plan& plan, const Machine& machine,
+                              std::vector<std::string>& notes) {
+  const WeightFormat format = ExpertStorage(model, plan).format;
+  const bool is_built =
+      format == WeightFormat::kInt4G32 && absl::StartsWith(machine.architecture, "sm_90");
+  if (plan.moe.kernel == MoeKernel::kFused && machine.backend == "cuda" && !is_built) {
+    notes.push_back(absl::StrCat(
+        "moe.kernel=fused: priced as if it were built; the CUDA backend has it for int4_g32 "
+        "experts "
+        "on sm_90, not for ",
+        ToWord(format), " on ", machine.architecture.empty() ? machine.name : machine.architecture,
+        ", where a trial is unsupported"));
+  }
+}
+
 void NoteFieldsWithoutACurve(const Plan& plan, std::vector<std::string>& notes) {
   std::set<absl::string_view> fields;
   const std::vector<PlanDifference> set = DiffPlans(Plan(), plan);
@@ -82,6 +98,7 @@ std::vector<std::string> NotesOn(const Model& model, const Plan& plan, const Mac
     notes.push_back(std::move(note));
   }
   NoteBorrowedFormat(ExpertStorage(model, plan), notes);
+  NoteKernelThatIsNotBuilt(model, plan, machine, notes);
   if (!(rates.bf16_flop_per_us > 0)) {
     notes.push_back("peak_bf16_tflop_per_s is unknown: products cost no more than their bytes");
   }

@@ -1,6 +1,8 @@
 #include "worker/kernel_bench.h"
 
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/worker/cpu_gang.h"
@@ -109,6 +111,18 @@ TEST(KernelBenchTest, GivesEachRowWhatTheDeviceSaidWhileItRan) {
     }
     ASSERT_EQ(row.environment.size(), 1u) << row.kernel;  // What was so before any ran is left out.
     EXPECT_EQ(row.environment[0].first, "runs");
+  }
+}
+
+TEST(KernelBenchTest, SaysWhereOpsAddUpToMoreThanTheWhole) {
+  const Model model = TinyModel(AttentionKind::kGqa);  // Three layers.
+  for (const auto& [moe_us, is_told] : {std::pair(90.0, false), {400.0, true}}) {
+    FakeBackend backend;
+    backend.script = [us = moe_us](const Plan&) { return FakeArmScript{.moe_us = us}; };
+    const auto rows = BenchKernels(RequestOf(model), FlatMachine(), backend);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ((*rows)[0].config.find("ops add up to 4.0 times") != std::string::npos, is_told)
+        << (*rows)[0].config;
   }
 }
 

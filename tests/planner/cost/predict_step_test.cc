@@ -200,6 +200,24 @@ TEST(PredictStepTest, BorrowsForAnotherMachineAndSaysSo) {
   EXPECT_GT(prediction->step.us, StepMicros(TensorPlan(8), DecodePoint(256, 512)));
 }
 
+// A preview prices it all the same, for who might build it.
+TEST(PredictStepTest, SaysOfAFusedKernelThatNoBackendHas) {
+  const auto is_told = [](WeightFormat weights, const std::string& architecture) {
+    Plan plan = TensorPlan(8);
+    plan.moe.kernel = MoeKernel::kFused;
+    plan.moe.weights = weights;
+    Machine machine = H200x8();
+    machine.architecture = architecture;
+    const auto prediction = PredictStep(KimiModel(), machine, plan, DecodePoint(1, 4096));
+    EXPECT_TRUE(prediction.ok()) << prediction.status();
+    return ::testing::Matches(::testing::Contains(
+        ::testing::HasSubstr("where a trial is unsupported")))(prediction->notes);
+  };
+  EXPECT_FALSE(is_told(WeightFormat::kInt4G32, "sm_90a"));
+  EXPECT_TRUE(is_told(WeightFormat::kBf16, "sm_90a"));
+  EXPECT_TRUE(is_told(WeightFormat::kInt4G32, "sm_120"));
+}
+
 TEST(PredictStepTest, RefusesAMachineWithoutBandwidth) {
   Machine machine = H200x8();
   machine.peak_bandwidth_gb_per_s.reset();
