@@ -36,6 +36,13 @@ namespace lastflop {
 
 #define LASTFLOP_EXPECT_CUDA_OK(expr) EXPECT_EQ((expr), cudaSuccess)
 
+// Whether the device has so much left.
+inline bool HasMemory(int64_t bytes) {
+  size_t free = 0;
+  size_t total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess && static_cast<int64_t>(free) > bytes;
+}
+
 // Device memory of some values, all bytes 0xFF at first: NaN as a number, -1 as an index.
 template <typename T>
 class DeviceArray {

@@ -200,12 +200,6 @@ void ExpectSampled(const ExpertGemmShape& shape, const RoutingCase& routing,
             4 * Tolerance(1, shape.in_features));
 }
 
-bool HasMemory(int64_t bytes) {
-  size_t free = 0;
-  size_t total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess && static_cast<int64_t>(free) > bytes;
-}
-
 TEST(GroupedGemmCudaTest, ReachesExpertsWhoseOffsetPasses31Bits) {
   LASTFLOP_NEED_GPU();
   if (!HasMemory(int64_t{30} << 30)) {

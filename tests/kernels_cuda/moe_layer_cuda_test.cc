@@ -66,6 +66,81 @@ TEST(MoeCombineCudaTest, AgreesWithTheReferenceWithAndWithoutSharedExperts) {
   }
 }
 
+// 37,450 tokens x top-8 x 7168 are 2^31 + 58,752 elements. Rows of the tokens that are looked at
+// are written to the device, the others' are zero.
+TEST(MoeCombineCudaTest, ReadsMoreThan31BitsOfInput) {
+  LASTFLOP_NEED_GPU();
+  constexpr int64_t kTokens = 37450;
+  constexpr int64_t kHidden = 7168;
+  constexpr int64_t kTopK = 8;
+  if (!HasMemory(int64_t{6} << 30)) {
+    GTEST_SKIP() << "needs 6 GB of device memory";
+  }
+  const PermuteShape permute = PermuteCase(kTokens, kTopK, 384, 0, 384);
+  const RoutingCase routing(permute, 32, RandomExperts(kTokens, kTopK, 384, 31));
+  const std::vector<int32_t> pair_of = routing.Read(routing.pairs.pair_of, kTokens * kTopK);
+  DeviceArray<__nv_bfloat16> in(kTokens * kTopK * kHidden);
+  LASTFLOP_EXPECT_CUDA_OK(
+      cudaMemset(in.get(), 0, static_cast<size_t>(kTokens * kTopK * kHidden) * sizeof(Bf16)));
+  // The token of the last pair has its row past 31 bits.
+  const int64_t last = routing.Read(routing.pairs.token, kTokens * kTopK).back();
+  const std::vector<int64_t> sampled = {0, 1, 18'725, last, kTokens - 1};
+  const std::vector<Bf16> rows =
+      RandomBf16(sampled.size() * static_cast<size_t>(kTopK * kHidden), 4);
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    for (int64_t k = 0; k < kTopK; ++k) {
+      const int64_t at = int64_t{pair_of[static_cast<size_t>(sampled[i] * kTopK + k)]} * kHidden;
+      LASTFLOP_EXPECT_CUDA_OK(
+          cudaMemcpy(in.get() + at, rows.data() + (static_cast<int64_t>(i) * kTopK + k) * kHidden,
+                     kHidden * sizeof(Bf16), cudaMemcpyHostToDevice));
+    }
+  }
+  DeviceArray<__nv_bfloat16> out(kTokens * kHidden);
+  LASTFLOP_EXPECT_OK(
+      LaunchMoeCombine({.num_tokens = kTokens, .top_k = kTopK, .hidden_size = kHidden},
+                       routing.pairs, in.get(), nullptr, out.get(), nullptr));
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    std::vector<float> want(kHidden, 0.0f);
+    for (int64_t k = 0; k < kTopK; ++k) {
+      const float weight = routing.host_weights[static_cast<size_t>(sampled[i] * kTopK + k)];
+      for (int64_t h = 0; h < kHidden; ++h) {
+        want[static_cast<size_t>(h)] +=
+            weight *
+            ToFloat(rows[static_cast<size_t>((static_cast<int64_t>(i) * kTopK + k) * kHidden + h)]);
+      }
+    }
+    std::vector<Bf16> got(kHidden);
+    LASTFLOP_EXPECT_CUDA_OK(cudaDeviceSynchronize());
+    LASTFLOP_EXPECT_CUDA_OK(cudaMemcpy(got.data(), out.get() + sampled[i] * kHidden,
+                                       kHidden * sizeof(Bf16), cudaMemcpyDeviceToHost));
+    EXPECT_LE(RowError(std::span<const Bf16>(got), want, kHidden), Tolerance(1, kTopK))
+        << "token " << sampled[i];
+  }
+}
+
+TEST(SwigluCudaTest, ReadsMoreThan31BitsOfInput) {
+  LASTFLOP_NEED_GPU();
+  constexpr int64_t kRows = 37450 * 8;
+  constexpr int64_t kIntermediate = 3584;
+  if (!HasMemory(int64_t{8} << 30)) {
+    GTEST_SKIP() << "needs 8 GB of device memory";
+  }
+  DeviceArray<__nv_bfloat16> in(kRows * 2 * kIntermediate);
+  DeviceArray<__nv_bfloat16> out(kRows * kIntermediate);
+  const std::vector<Bf16> last = RandomBf16(2 * kIntermediate, 6);
+  LASTFLOP_EXPECT_CUDA_OK(cudaMemcpy(in.get() + (kRows - 1) * 2 * kIntermediate, last.data(),
+                                     last.size() * sizeof(Bf16), cudaMemcpyHostToDevice));
+  LASTFLOP_EXPECT_OK(LaunchSwiglu({.rows = kRows, .intermediate_size = kIntermediate}, nullptr,
+                                  in.get(), out.get(), nullptr));
+  std::vector<Bf16> got(kIntermediate);
+  LASTFLOP_EXPECT_CUDA_OK(cudaDeviceSynchronize());
+  LASTFLOP_EXPECT_CUDA_OK(cudaMemcpy(got.data(), out.get() + (kRows - 1) * kIntermediate,
+                                     got.size() * sizeof(Bf16), cudaMemcpyDeviceToHost));
+  std::vector<float> want(kIntermediate);
+  SwigluReference({.rows = 1, .intermediate_size = kIntermediate}, nullptr, last, want);
+  EXPECT_LE(RowError(std::span<const Bf16>(got), want, kIntermediate), Tolerance(1, 1));
+}
+
 // A layer of int4 weights on the device, and what it should give.
 class LayerCase {
  public:

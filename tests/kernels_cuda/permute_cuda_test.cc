@@ -47,7 +47,7 @@ void ExpectAsReference(const PermuteShape& shape, const std::vector<int32_t>& id
 TEST(PermuteCudaTest, AgreesWithTheReferenceForAnyNumberOfTokens) {
   LASTFLOP_NEED_GPU();
   // Up to 16 tokens are few slots, from 513 on several blocks count.
-  for (const int64_t tokens : {0, 1, 3, 8, 16, 17, 100, 512, 513, 5000}) {
+  for (const int64_t tokens : {0, 1, 3, 8, 16, 17, 100, 512, 513, 5000, 37450}) {
     SCOPED_TRACE(tokens);
     ExpectAsReference(PermuteCase(tokens, 8, 384, 0, 384), RandomExperts(tokens, 8, 384, 5), 8);
   }
