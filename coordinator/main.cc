@@ -127,14 +127,15 @@ int Run(Flags& flags) {
   if (!server.ok()) {
     return Fail(server.status());
   }
-  Log(LogSeverity::kInfo, "listening",
-      {{"address", (*server)->address()}, {"database", flags.database}});
   if (!flags.port_file.empty()) {
     if (const absl::Status status = WritePortFile(flags.port_file, (*server)->address());
         !status.ok()) {
       return Fail(status);
     }
   }
+  // Last: who reads it in the log finds the file.
+  Log(LogSeverity::kInfo, "listening",
+      {{"address", (*server)->address()}, {"database", flags.database}});
   return Serve(flags, **coordinator, **server);
 }
 
