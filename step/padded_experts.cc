@@ -45,8 +45,7 @@ std::string PaddingNote(const Model& model, const Step& step) {
     const double rows = experts * static_cast<double>(gemm->padded_rows);
     return absl::StrFormat(
         "padded to %d rows an expert, as routing is on the device: %.3g times the flop of its "
-        "pairs "
-        "at even routing; all %d local experts' weights are read, whether routed to or not",
+        "pairs at even routing; all %d local experts' weights are read, whether routed to or not",
         gemm->padded_rows, rows / even_pairs, gemm->num_local_experts);
   }
   return "";

@@ -40,6 +40,30 @@ absl::Status AddPlugin(const CudaStepInputs& inputs, const Layout& layout, const
   return absl::OkStatus();
 }
 
+// What panels of the op's weights take beyond them: of fp8 a scale for each block of 16 x 128,
+// where a checkpoint has one for 128 x 128, which BitsPerWeight leaves out.
+double PanelExcess(const Op& op) {
+  return std::visit(
+      [&op](const auto& shape) -> double {
+        if constexpr (requires { shape.storage; }) {
+          if (shape.storage.format == WeightFormat::kFp8Block) {
+            constexpr double kWeights = kRowBlock * PanelBlockK(WeightFormat::kFp8Block);
+            return WeightMemoryBytes(op) * (8 * PanelBlockBytes(WeightFormat::kFp8Block) /
+                                                kWeights / BitsPerWeight(shape.storage) -
+                                            1);
+          }
+        }
+        return 0;
+      },
+      op.shape);
+}
+
+// Whether its weights are rows for cuBLASLt and no panels.
+bool IsOfPaddedExperts(const Op& op) {
+  const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
+  return gemm != nullptr && gemm->padded_rows > 0;
+}
+
 }  // namespace
 
 std::string ScratchKey(absl::string_view name, int64_t bytes) {
@@ -87,34 +111,6 @@ int64_t PairsBytesOf(const PermuteShape& shape, const Model& model, const Plan& 
   tile_tokens = PairTileTokens(shape, read);
   return PairsBytes(shape, tile_tokens);
 }
-
-namespace {
-
-// What panels of the op's weights take beyond them: of fp8 a scale for each block of 16 x 128,
-// where a checkpoint has one for 128 x 128, which BitsPerWeight leaves out.
-double PanelExcess(const Op& op) {
-  return std::visit(
-      [&op](const auto& shape) -> double {
-        if constexpr (requires { shape.storage; }) {
-          if (shape.storage.format == WeightFormat::kFp8Block) {
-            constexpr double kWeights = kRowBlock * PanelBlockK(WeightFormat::kFp8Block);
-            return WeightMemoryBytes(op) * (8 * PanelBlockBytes(WeightFormat::kFp8Block) /
-                                                kWeights / BitsPerWeight(shape.storage) -
-                                            1);
-          }
-        }
-        return 0;
-      },
-      op.shape);
-}
-
-// Whether its weights are rows for cuBLASLt and no panels.
-bool IsOfPaddedExperts(const Op& op) {
-  const auto* gemm = std::get_if<ExpertGemmShape>(&op.shape);
-  return gemm != nullptr && gemm->padded_rows > 0;
-}
-
-}  // namespace
 
 absl::StatusOr<CudaStepMemory> MemoryOf(const CudaStepInputs& inputs, int num_sms) {
   CudaStepMemory memory;

@@ -47,8 +47,7 @@ void NoteKernelThatIsNotBuilt(const Model& model, const Plan& plan, const Machin
   if (plan.moe.kernel == MoeKernel::kFused && machine.backend == "cuda" && !is_built) {
     notes.push_back(absl::StrCat(
         "moe.kernel=fused: priced as if it were built; the CUDA backend has it for int4_g32 "
-        "experts "
-        "on sm_90, not for ",
+        "experts on sm_90, not for ",
         ToWord(format), " on ", machine.architecture.empty() ? machine.name : machine.architecture,
         ", where a trial is unsupported"));
   }

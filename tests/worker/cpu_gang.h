@@ -56,6 +56,14 @@ inline Model TinyModel(AttentionKind kind) {
   return model;
 }
 
+// Widths that the panels of the CUDA kernels divide.
+inline Model SmallModel(AttentionKind kind) {
+  Model model = TinyModel(kind);
+  model.hidden_size = 256;
+  model.moe_intermediate_size = 128;
+  return model;
+}
+
 inline BackendOptions TinyOptions(const Model& model) {
   BackendOptions options;
   options.model = model;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/cpu_gang.h"
+#include "tests/worker/plan_fields.h"
 #include "tests/worker/plugin_files.h"
 #include "worker/plugin_host.h"
 
@@ -13,18 +14,8 @@ namespace lastflop {
 namespace {
 
 using ::testing::HasSubstr;
-using Fields = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int64_t kDraw = 5;
-
-Plan PlanOf(const Fields& fields) {
-  Plan plan;
-  for (const auto& [path, value] : fields) {
-    const absl::Status status = SetPlanField(path, value, plan);
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  return plan;
-}
 
 // Final hidden states of every rank after a check that holds and a run.
 std::vector<float> OutputOf(const Model& model, const Plan& plan, PluginHost* plugins) {

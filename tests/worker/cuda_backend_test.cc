@@ -12,46 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/panel.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
-#include "worker/cuda_step_memory.h"
-#include "worker/kernel_bench.h"
+#include "tests/worker/plan_fields.h"
 
 namespace lastflop {
 namespace {
 
 constexpr int64_t kDraw = 5;
-
-using Fields = std::vector<std::pair<std::string, std::string>>;
-
-Plan PlanOf(const Fields& fields) {
-  Plan plan;
-  for (const auto& [path, value] : fields) {
-    const absl::Status status = SetPlanField(path, value, plan);
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  return plan;
-}
-
-// Widths that the panels of the CUDA kernels divide.
-Model SmallModel(AttentionKind kind) {
-  Model model = TinyModel(kind);
-  model.hidden_size = 256;
-  model.moe_intermediate_size = 128;
-  return model;
-}
-
-// Of a gigabyte and more, so that what nobody counts (code, graphs, the blocks that allocations are
-// rounded to) is small beside it.
-Model WideModel(AttentionKind kind) {
-  Model model = SmallModel(kind);
-  model.hidden_size = 2048;
-  model.num_experts = 64;
-  model.moe_intermediate_size = 1024;
-  model.vocab_size = 32'000;
-  return model;
-}
 
 // As the small one, with dense weights in fp8: projections are made of whole blocks of 128 x 128.
 Model Fp8Model(AttentionKind kind) {
@@ -219,99 +187,6 @@ TEST_F(CudaBackendTest, ChecksFp8ActivationsAgainstRoundedRows) {
   EXPECT_LT(distance, 0.1);
 }
 
-// What decides how many layers are kept is what the device then has less of.
-TEST_F(CudaBackendTest, CountsTheMemoryThatAStepTakes) {
-  constexpr double kMib = 1 << 20;
-  Point point = TinyPoint();
-  point.batch = 256;
-  point.context = 2048;
-  for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
-    const Model model = WideModel(kind);
-    for (const Fields& fields : std::vector<Fields>{{},
-                                                    {{"moe.weights", "bf16"}},
-                                                    {{"launch.graph", "full"}},
-                                                    {{"moe.dequant", "separate"}},
-                                                    {{"attention.cache", "fp8"}},
-                                                    {{"decode.speculative.draft_tokens", "2"},
-                                                     {"decode.speculative.acceptance", "0.7"}}}) {
-      const Plan plan = PlanOf(fields);
-      const std::string name =
-          absl::StrCat(ToWord(kind), " ", fields.empty() ? "baseline" : fields[0].first);
-      const BackendOptions options = TinyOptions(model);
-      const auto backend = MakeBackend(options);
-      ASSERT_TRUE(backend->StartAttempt(plan, plan, point, *gang_).ok()) << name;
-      size_t before = 0;
-      size_t after = 0;
-      size_t total = 0;
-      ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
-      const auto arm = backend->Prepare(plan, point, *gang_);
-      ASSERT_TRUE(arm.ok()) << name << ": " << arm.status();
-      ASSERT_TRUE((*arm)->SetDraw(kDraw).ok());
-      ASSERT_TRUE((*arm)->Run().ok());
-      ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
-      cudaDeviceProp properties{};
-      ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
-      const auto memory = MemoryOf({.model = model,
-                                    .plan = plan,
-                                    .point = point,
-                                    .rank = 0,
-                                    .shard = false,
-                                    .layers_kept = options.layers_kept,
-                                    .experts_only = false,
-                                    .data = {}},
-                                   properties.multiProcessorCount);
-      ASSERT_TRUE(memory.ok()) << memory.status();
-      double counted = memory->own_bytes;
-      for (const auto& [key, bytes] : memory->shared) {
-        counted += bytes;
-      }
-      const double used = static_cast<double>(before) - static_cast<double>(after);
-      RecordProperty(name, absl::StrCat("counted ", counted / kMib, " MiB, in use ", used / kMib));
-      EXPECT_GT(counted, 100 * kMib) << name;
-      EXPECT_GT(used, 0.97 * counted) << name << ": " << counted / kMib << " MiB are counted";
-      EXPECT_LT(used, counted + 400 * kMib) << name << ": " << counted / kMib << " MiB are counted";
-    }
-  }
-}
-
-// Without a GPU: panels of fp8 have a scale for 16 rows where weights have one for 128.
-TEST(CudaStepMemoryTest, CountsWhatPanelsTakeBeyondTheirWeights) {
-  const Model model = WideModel(AttentionKind::kGqa);
-  const Point point = TinyPoint();
-  const auto memory_of = [&](const Fields& fields) {
-    const Plan plan = PlanOf(fields);
-    const auto memory = MemoryOf({.model = model,
-                                  .plan = plan,
-                                  .point = point,
-                                  .rank = 0,
-                                  .shard = false,
-                                  .layers_kept = 0,
-                                  .experts_only = false,
-                                  .data = {}},
-                                 /*num_sms=*/132);
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    return memory.value_or(CudaStepMemory{});
-  };
-  const auto experts_bytes = [](const CudaStepMemory& memory) {
-    double bytes = 0;
-    for (const auto& [key, of_key] : memory.shared) {
-      bytes += key.find("fp8_block") != std::string::npos ? of_key : 0;
-    }
-    return bytes;
-  };
-  const CudaStepMemory fp8 = memory_of({{"moe.weights", "fp8_block"}});
-  const auto num_layers = static_cast<double>(model.num_moe_layers());
-  const double panels =
-      num_layers * static_cast<double>(model.num_experts) *
-      static_cast<double>(PanelBytesOfMatrix(WeightFormat::kFp8Block,
-                                             2 * model.moe_intermediate_size, model.hidden_size) +
-                          PanelBytesOfMatrix(WeightFormat::kFp8Block, model.hidden_size,
-                                             model.moe_intermediate_size));
-  EXPECT_DOUBLE_EQ(experts_bytes(fp8), panels);
-  EXPECT_NEAR(fp8.panel_bytes, panels * (1 - 2048.0 / 2064), 1);
-  EXPECT_EQ(memory_of({{"moe.weights", "int4_g32"}}).panel_bytes, 0);
-}
-
 TEST_F(CudaBackendTest, LeavesThePersistingLimitAsItWas) {
   const Plan plan = PlanOf({{"moe.l2_pin.share", "1"}});
   const auto backend = MakeBackend(TinyOptions(SmallModel(AttentionKind::kGqa)));
@@ -427,34 +302,6 @@ TEST_F(CudaBackendTest, NamesWhatItCannotHonour) {
   }
 }
 
-TEST_F(CudaBackendTest, TimesExpertsAloneOfOneRankOfMany) {
-  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kMla));
-  options.experts_only = true;
-  options.layers_kept = 2;
-  KernelBenchRequest request;
-  request.model = options.model;
-  request.tensor = 2;
-  request.expert = 2;
-  request.batches = {1, 6};
-  request.samples = 3;
-  Machine machine = options.machine;
-  machine.backend = "cuda";
-  const auto backend = MakeBackend(options);
-  const auto rows = BenchKernels(request, machine, *backend);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_EQ(rows->size(), 6u);
-  for (const KernelBenchRow& row : *rows) {
-    if (row.kernel == "cublaslt") {
-      EXPECT_NE(row.reason.find("reads bf16 experts; int4_g32 needs"), std::string::npos);
-    }
-    if (row.kernel == "grouped") {
-      EXPECT_EQ(row.reason, "");
-      EXPECT_GT(row.us.value_or(0), 0);
-    }
-    EXPECT_EQ(row.us.has_value(), row.reason.empty()) << row.reason;
-  }
-}
-
 TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputByPaddedExperts) {
   const Plan plain = PlanOf({{"moe.weights", "bf16"}});
   for (const AttentionKind kind : {AttentionKind::kGqa, AttentionKind::kMla}) {
@@ -470,32 +317,6 @@ TEST_F(CudaBackendTest, GivesTheCpuBackendsOutputByPaddedExperts) {
       }
     }
   }
-}
-
-TEST_F(CudaBackendTest, TimesPaddedExpertsAloneAndSaysWhatPaddingCosts) {
-  BackendOptions options = TinyOptions(SmallModel(AttentionKind::kMla));
-  options.model.experts = WeightStorage{};
-  options.experts_only = true;
-  options.layers_kept = 2;
-  KernelBenchRequest request;
-  request.model = options.model;
-  request.tensor = 2;
-  request.expert = 2;
-  request.batches = {6};
-  request.samples = 3;
-  Machine machine = options.machine;
-  machine.backend = "cuda";
-  const auto backend = MakeBackend(options);
-  const auto rows = BenchKernels(request, machine, *backend);
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  ASSERT_EQ(rows->size(), 3u);
-  const KernelBenchRow& row = rows->back();
-  EXPECT_EQ(row.kernel, "cublaslt");
-  EXPECT_EQ(row.reason, "");
-  EXPECT_GT(row.us.value_or(0), 0);
-  // Eight experts of which two are chosen: four times the rows.
-  EXPECT_NE(row.config.find("padded to 6 rows an expert"), std::string::npos) << row.config;
-  EXPECT_NE(row.config.find("4 times the flop"), std::string::npos) << row.config;
 }
 
 TEST_F(CudaBackendTest, MeasuresOneRankOfManyAndModelsTheRest) {

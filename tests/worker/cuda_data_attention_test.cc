@@ -25,13 +25,6 @@ constexpr int64_t kDraw = 5;
 // bf16 activations, rounded at other places: a few units of 2^-8 over three layers.
 constexpr double kMostDistance = 0.02;
 
-Model SmallModel(AttentionKind kind) {
-  Model model = TinyModel(kind);
-  model.hidden_size = 256;
-  model.moe_intermediate_size = 128;
-  return model;
-}
-
 absl::StatusOr<Plan> PlanOf(const Fields& fields) {
   Plan plan;
   for (const auto& [path, value] : fields) {

@@ -12,6 +12,7 @@
 #include "step/make_step.h"
 #include "tests/kernels_cuda/device_case.h"
 #include "tests/worker/cpu_gang.h"
+#include "tests/worker/plan_fields.h"
 #include "tests/worker/plugin_files.h"
 #include "worker/cuda_backend.h"
 #include "worker/cuda_step_memory.h"
@@ -21,30 +22,12 @@ namespace lastflop {
 namespace {
 
 using ::testing::HasSubstr;
-using Fields = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int64_t kDraw = 5;
-
-Plan PlanOf(const Fields& fields) {
-  Plan plan;
-  for (const auto& [path, value] : fields) {
-    const absl::Status status = SetPlanField(path, value, plan);
-    EXPECT_TRUE(status.ok()) << status;
-  }
-  return plan;
-}
 
 Plan PluginPlan(const std::string& plugin, Fields fields = {}) {
   fields.emplace_back("moe.kernel", "plugin:" + plugin);
   return PlanOf(fields);
-}
-
-// Widths that the panels of lastflop's kernels divide.
-Model SmallModel(AttentionKind kind) {
-  Model model = TinyModel(kind);
-  model.hidden_size = 256;
-  model.moe_intermediate_size = 128;
-  return model;
 }
 
 double RelativeError(const std::vector<float>& out, const std::vector<float>& reference) {
