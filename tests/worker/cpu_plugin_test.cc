@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/cpu_gang.h"
@@ -159,7 +160,7 @@ TEST(CpuPluginTest, IgnoresNoFieldOfLastflopsOwnKernels) {
     const absl::Status status =
         PrepareStatus({{"moe.kernel", "plugin:moe_cpu"}, {path, value}}, &plugins);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << path;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path + "=" + value));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(path, "=", value)));
   }
 }
 
